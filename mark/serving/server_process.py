@@ -423,7 +423,7 @@ class ModelServer:
             self.insurance = self._insure(insurance, list(stages.values())[1:])
         if self._personal is not None:
             self._personal.ask(stages, serving.rt_max_s)
-            stages[STAGE] = self._personal.stage(version, self.metrics)
+            stages[STAGE] = self._personal.stage(version, self.metrics, first=not stages)
         routers = graph, pipeline.driver, selection, self.insurance
         conductor = Conductor(
             [stages[name] for name in (stages if pipeline.graph is None else order)],

@@ -72,11 +72,11 @@ class Personal:
         self._learning: Learning | None = None
         self._erasing: Erasing | None = None
 
-    def stage(self, version: str, metrics: Metrics) -> ConductedStage:
-        """Return the head as a stage."""
+    def stage(self, version: str, metrics: Metrics, *, first: bool) -> ConductedStage:
+        """Return the head as a stage; `first` if no other stage is before it."""
         own = ModelMetrics(self._name, version, STAGE)
         metrics.models.append(own)
-        self._stage = PersonalStage(self.heads, own, time.monotonic)
+        self._stage = PersonalStage(self.heads, own, time.monotonic, first=first)
         self._stage.ready = self._hot is None
         return ConductedStage(STAGE, self._stage, 0.0, has_workers=False)
 

@@ -30,11 +30,16 @@ _LOG = logging.getLogger("mark.serving")
 class PersonalStage:
     """Scores one item for the key of its request. `now` is the clock of requests.
 
+    With `first` no stage is before it, so an item that cannot be scored is the client's fault and not a stage's.
+
     It is ready from the start, because the process loads the state first. Its owner may delay that.
     """
 
-    def __init__(self, heads: PersonalHeads, metrics: ModelMetrics, now: Callable[[], float]) -> None:
+    def __init__(
+        self, heads: PersonalHeads, metrics: ModelMetrics, now: Callable[[], float], *, first: bool = False
+    ) -> None:
         self.metrics, self._heads, self._now = metrics, heads, now
+        self._bad_item = 400 if first else 500
         self.ready = True
 
     @property
@@ -74,7 +79,7 @@ class PersonalStage:
         except BadCall as error:
             return Answer(error_reply(error.status, error.text), INSTANCE)
         except (ValueError, TypeError) as error:
-            return Answer(error_reply(500, str(error)), INSTANCE)
+            return Answer(error_reply(self._bad_item, str(error)), INSTANCE)
         note = HeadNote(key, self._heads.version, [scored]).to_json()
         reply = results.encode(_MODEL, None, [float(found.values[0])])
         return Answer(reply, INSTANCE, provenance=Provenance(note=note))

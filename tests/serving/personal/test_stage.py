@@ -17,11 +17,11 @@ from mark.serving.personal.stage import PersonalStage, scored_in
 from tests.serving.personal.made import heads
 
 
-def asked(of: PersonalHeads, item: Any, key: str = "u1") -> Answer:
+def asked(of: PersonalHeads, item: Any, key: str = "u1", *, first: bool = False) -> Answer:
     answers: list[Answer] = []
     request = Request(call_with(item), 1, 0.0, 1.0, lambda request, answer: answers.append(answer))
     request.key = key
-    PersonalStage(of, ModelMetrics("songs", "1", "personal"), lambda: 0.5).offer(request)
+    PersonalStage(of, ModelMetrics("songs", "1", "personal"), lambda: 0.5, first=first).offer(request)
     (answer,) = answers
     return answer
 
@@ -63,6 +63,7 @@ def test_other_values_are_faults_of_the_stage_before(item: Any, what: str) -> No
         scored_in(item)
     answer = asked(heads(), item)
     assert answer.reply.status == 500
+    assert asked(heads(), item, first=True).reply.status == 400, "a client asked the head itself"
 
 
 def test_answer_has_the_score_and_a_note_for_feedback() -> None:
