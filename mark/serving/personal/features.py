@@ -22,16 +22,16 @@ _AT_ONCE = 16  # calls before readiness
 
 
 class NoVector(Exception):
-    """The features stage gave no vector for an item; `reply` is its error."""
+    """The features stage gave no vector for an item; `reply` is its error, or tells why its answer is no vector."""
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, reply: Reply, *, answered: bool = False) -> None:
         super().__init__(reply.status)
-        self.reply = reply
+        self.reply, self._answered = reply, answered
 
     @property
     def is_of_item(self) -> bool:
         """Return whether the same item would fail again. Otherwise the stage was late, overloaded or unreachable."""
-        return self.reply.status < 500 and self.reply.status not in (413, 429)
+        return self._answered or (self.reply.status < 500 and self.reply.status not in (413, 429))
 
     def said(self) -> str:
         """Return the text of the error."""
@@ -75,7 +75,7 @@ class Features:
             (result,) = results_of(reply)
             return vector_in(result)
         except (ValueError, TypeError) as error:
-            raise NoVector(error_reply(500, str(error))) from None
+            raise NoVector(error_reply(500, str(error)), answered=True) from None
 
     async def ask(self, calls: Iterable[Call], until_s: float) -> int:
         """Ask the stage for the answers to the calls, a few at a time, until this time. Return how many it answered."""

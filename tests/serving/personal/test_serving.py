@@ -64,7 +64,9 @@ def test_feedback_without_a_vector_is_unlearned(tower: Songs) -> None:
     """Without a table the name of an item is not enough, and neither is an input that the stage refuses."""
     without = {"id": "c-1", "key": "c1", "item": "s7", "reward": 4.5}
     refused = {"id": "c-2", "key": "c1", "input": {"not": "a number"}, "reward": 4.5}
+    infinite = {"id": "c-3", "key": "c1", "input": 1e60, "reward": 4.5}
     assert tower.feedback(without)[0] == "unlearned"
+    assert tower.feedback(infinite)[0] == "unlearned", "it would never be a vector, so the client need not repeat it"
     assert tower.http.post("/feedback", json=refused).status_code == 503, "the stage failed, so the client repeats it"
     assert tower.shown("c1") == 404
 
@@ -182,6 +184,7 @@ def test_item_of_the_table_is_scored_and_an_unknown_one_refused(table: Songs) ->
     answer = table.http.post(f"{table.url}/invocations", json="nothing")
     assert answer.status_code == 400
     assert "no item of the table: 'nothing'" in answer.json()["error"]
+    assert table.http.post(f"{table.url}/invocations", json=3).status_code == 400, "no stage made this item"
 
 
 def test_best_of_the_table_are_all_others_than_the_excluded(table: Songs) -> None:
