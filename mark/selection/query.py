@@ -71,8 +71,8 @@ class SelectedQuery:
     """A query of the module. If a method returns candidates, the caller has to ask them now."""
 
     __slots__ = (
-        "_asked", "_combined", "_context", "_planned_usd", "_query", "_selection", "_shares", "decision", "due_s",
-        "lost",
+        "_asked", "_combined", "_context", "_overdue", "_planned_usd", "_query", "_selection", "_shares", "decision",
+        "due_s", "lost",
     )  # fmt: skip
 
     def __init__(
@@ -80,8 +80,9 @@ class SelectedQuery:
     ) -> None:
         self._selection, self._query, self._context = selection, query, context
         self._planned_usd = planned_usd
-        self.due_s = due_s  # then the query is decided from its replies; without replies, by the default
+        self.due_s = due_s  # see `woken`
         self._asked: dict[int, float] = {}  # with the candidates that failed
+        self._overdue: set[int] = set()  # that had not replied when another one was asked in their place
         self._shares: Sequence[float] = ()  # the probabilities when the first candidate was drawn
         self._combined: Choice | None = None  # from the candidates' replies
         self.decision: SelectionDecision | None = None
@@ -98,6 +99,9 @@ class SelectedQuery:
     def answered(self, candidate: int, reply: CandidateReply, now_s: float) -> Sequence[int]:
         """Take a candidate's answer. After the decision it only goes into the note, so that feedback can judge it."""
         query = self._query
+        if candidate in self._overdue:
+            self._overdue.remove(candidate)
+            query.asked[candidate] = self._asked[candidate]
         if candidate not in query.asked or candidate in query.replies:
             return ()
         query.replies[candidate] = reply
@@ -105,15 +109,21 @@ class SelectedQuery:
 
     def missed(self, candidate: int, now_s: float) -> Sequence[int]:
         """Note that a candidate refused or failed, or cannot be asked because too little time is left."""
-        query = self._query
-        if self.over or candidate not in query.asked or candidate in query.replies:
+        if self.over or candidate not in self.awaited():
             return ()
-        del query.asked[candidate]
+        self._overdue.discard(candidate)
+        self._query.asked.pop(candidate, None)
         return self._go_on(now_s)
 
     def woken(self, now_s: float) -> Sequence[int]:
-        """Go on at `due_s` or later: decide, if there is a reply or a default."""
-        return () if self.over else self._go_on(now_s)
+        """Go on at `due_s` or later: decide, if there is a reply or a default; otherwise ask another candidate."""
+        if self.over:
+            return ()
+        query = self._query
+        if now_s >= self.due_s and query.open and not query.replies and not self._selection.settings.has_default:
+            self._overdue.update(query.asked)
+            query.asked.clear()
+        return self._go_on(now_s)
 
     @property
     def asked(self) -> Mapping[int, float]:
@@ -139,7 +149,7 @@ class SelectedQuery:
 
     def awaited(self) -> Collection[int]:
         """Return the candidates whose replies may still come."""
-        return [one for one in self._query.asked if one not in self._query.replies]
+        return [one for one in (*self._query.asked, *self._overdue) if one not in self._query.replies]
 
     def give_up(self) -> None:
         """Decide now, with the replies so far."""
@@ -162,7 +172,8 @@ class SelectedQuery:
                 query.open.remove(candidate)
                 query.asked[candidate] = self._asked[candidate] = propensity
             return [candidate for candidate, _ in asks]
-        if not query.waits or (query.replies and self._may_be_settled and policy.settled(query)):
+        waits = query.waits or (self._overdue and not query.replies)
+        if not waits or (query.replies and self._may_be_settled and policy.settled(query)):
             self._decide()
         return ()
 

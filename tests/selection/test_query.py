@@ -208,6 +208,39 @@ def test_deadline_decides_with_the_replies_that_there_are() -> None:
     assert query.decision.confidence == pytest.approx(1 / 3)
 
 
+@pytest.mark.parametrize("policy", ["thompson", "exp3", "split", "cascade"])
+def test_other_candidate_is_asked_in_place_of_an_overdue_one(policy: str) -> None:
+    query = opened(selection_of(policy, 2, deadline_s=0.5, threshold=0.5 if policy == "cascade" else None), now_s=10.0)
+    (first,) = query.start(10.0)
+    assert query.woken(10.4) == ()
+    (second,) = query.woken(10.5)
+    assert {first, second} == {0, 1}
+    assert set(query.awaited()) == {0, 1}
+    query.answered(second, CandidateReply("y", "y", 1.0), 10.6)
+    assert query.decision is not None
+    assert query.decision.choice.candidate == second
+    query.answered(first, CandidateReply("x", "x", 1.0), 10.7)
+    assert [one.answered for one in query.note().asked] == [True, True]
+
+
+def test_overdue_candidate_may_still_answer_if_the_other_one_fails() -> None:
+    query = opened(selection_of("thompson", 2, deadline_s=0.5), now_s=10.0)
+    (first,) = query.start(10.0)
+    (second,) = query.woken(10.5)
+    assert query.missed(second, 10.6) == ()
+    assert not query.over
+    query.answered(first, CandidateReply("x", "x"), 10.7)
+    assert query.decision is not None
+
+    query = opened(selection_of("thompson", 2, deadline_s=0.5), now_s=10.0)
+    (first,) = query.start(10.0)
+    (second,) = query.woken(10.5)
+    query.missed(first, 10.6)
+    assert not query.over
+    query.missed(second, 10.7)
+    assert query.lost
+
+
 def test_first_reply_after_the_deadline_is_the_answer() -> None:
     query = opened(selection_of("exp4", 3), deadline_s=1.0)
     query.start(0.0)

@@ -236,6 +236,23 @@ def test_default_answers_at_the_deadline_where_no_candidate_does() -> None:
     run(main)
 
 
+@pytest.mark.parametrize("policy", ["split", "exp3", "cascade"])
+def test_another_candidate_answers_for_one_that_hangs_which_counts_as_wrong(policy: str) -> None:
+    async def main() -> None:
+        threshold = 0.5 if policy == "cascade" else None
+        settings = SelectionSettings(policy, threshold=threshold, score="score", answer="label", deadline_s=0.02)
+        cast = Candidates({"a": scored("cat", 0.9), "b": scored("dog", 0.9)}, settings, draws=0.1)
+        cast.pools["a"].held = True
+
+        assert (await cast.ask(0))[0] == 200
+        assert cast.provenance("r1").selected == f"{policy};b"
+        assert cast.said("r1") == {"a": "unused", "b": ""}
+        assert cast.feedback("r1", label="dog")
+        assert cast.state.sums("").losses[0] == (1.0 if policy == "exp3" else 0.0), "only bandits count misses"
+
+    run(main)
+
+
 def test_without_a_default_a_query_that_nobody_answers_ends_at_its_deadline() -> None:
     async def main() -> None:
         cast = Candidates({"a": says("cat"), "b": says("cat")}, SelectionSettings("exp4"))
