@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mark.cloud.billing import cost_explorer, cost_reports, monthly_invoices
 from mark.cloud.billing.line_items import LineItem, letters
 from mark.domain.errors import BadInput
-from mark.traffic.traces.blocks import blocks, ends_within_line, is_folder
+from mark.traffic.traces.blocks import LONGEST_LINE, beginning, blocks, ends_within_line, is_folder
+from mark.traffic.traces.exports import is_parquet
 
 if TYPE_CHECKING:
     from _csv import Reader
 
 # In order of detail, the most detailed first.
 KINDS = (cost_reports.KIND, cost_explorer.KIND, monthly_invoices.KIND)
-_PARTS = re.compile(r"(.*)-\d+(\.csv(?:\.gz)?)", re.IGNORECASE)
+Row = tuple[str, Sequence[str]]
+"""The file and line of a row, and its cells."""
+
+_PARTS = re.compile(r"(.*)-\d+(\.csv(?:\.gz)?|(?:\.\w+)?\.parquet)", re.IGNORECASE)
 _LARGEST_JSON = 256 << 20
 
 
@@ -38,6 +43,9 @@ class BillFile:
     report: tuple[str, ...] = ()
     has_more: bool = False  # whether it is a page of an answer that has further pages
     is_net: bool = False  # whether its dollars of use include credits and taxes
+    is_estimated: bool = False  # whether AWS calls some of its costs an estimate
+    first_s: float = float("inf")  # of an answer
+    last_s: float = float("-inf")
     may_be_cut: bool = False
     _hash: hashlib._Hash = field(default_factory=hashlib.sha256)
 
@@ -49,29 +57,57 @@ class BillFile:
     def items(self, tags: Sequence[tuple[str, str]]) -> Iterator[LineItem]:
         """Yield the line items. Raises BadInput, with file and line, if the file is no bill or cannot be read."""
         if _is_json(self.path):
-            self.kind, self.report = cost_explorer.KIND, (str(self.path),)
-            try:
-                text = self.path.read_bytes()
-            except OSError as error:
-                raise BadInput("cannot be read", str(self.path), error.strerror or str(error)) from error
-            if len(text) > _LARGEST_JSON:
-                raise BadInput(f"larger than {_LARGEST_JSON >> 20} MiB", str(self.path))
-            self._hash.update(text)
-            data = cost_explorer.loaded(text, self.path)
-            self.has_more, self.is_net = cost_explorer.has_more(data), cost_explorer.is_net(data)
-            yield from cost_explorer.json_items(data, self.path, tags)
+            yield from self._answers(tags)
+            return
+        if is_parquet(self.path):
+            yield from self._table(self._parquet_rows(), self._parquet_names(), tags)
             return
         reader = csv.reader(self._lines(), strict=True)
         try:
             header = next(reader, None)
             if header is None:
                 raise BadInput("the file is empty", str(self.path))
-            yield from self._table(reader, header, tags)
+            yield from self._table(self._rows(reader, len(header)), header, tags)
             self.may_be_cut = ends_within_line(self.path)
         except csv.Error as error:
             raise BadInput(f"is no CSV ({error})", f"{self.path}:{reader.line_num}") from None
 
-    def _table(self, reader: Reader, header: Sequence[str], tags: Sequence[tuple[str, str]]) -> Iterator[LineItem]:
+    def _answers(self, tags: Sequence[tuple[str, str]]) -> Iterator[LineItem]:
+        text = "".join(self._lines(longest=_LARGEST_JSON))
+        if len(text) > _LARGEST_JSON:
+            raise BadInput(f"larger than {_LARGEST_JSON >> 20} MiB", str(self.path))
+        answers = cost_explorer.answers_in(text, self.path)
+        self.kind, self.report = cost_explorer.KIND, (cost_explorer.KIND, *answers.keys)
+        self.has_more, self.is_net, self.is_estimated = answers.has_more, answers.is_net, answers.is_estimated
+        for item in answers.items(self.path, tags):
+            self.first_s, self.last_s = min(self.first_s, item.start_s), max(self.last_s, item.end_s)
+            yield item
+
+    def _parquet_names(self) -> list[str]:
+        return list(self._parquet().schema_arrow.names)
+
+    def _parquet_rows(self) -> Iterator[Row]:
+        with self.path.open("rb") as file:
+            while data := file.read(1 << 20):
+                self._hash.update(data)
+        number = 0
+        for batch in self._parquet().iter_batches():
+            for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                number += 1
+                yield f"{self.path} row {number}", [_text(cell) for cell in cells]
+
+    def _parquet(self) -> Any:
+        try:
+            import pyarrow.parquet as pq  # imported here because it takes 0.3 s
+
+            return pq.ParquetFile(self.path)
+        except ImportError:
+            what = "Parquet needs pyarrow (pip install 'mark-serving[parquet]'), or choose text/csv for the report"
+            raise BadInput(what, str(self.path)) from None
+        except (OSError, ValueError) as error:
+            raise BadInput("the Parquet file cannot be read", str(self.path), str(error).split("\n")[0]) from None
+
+    def _table(self, rows: Iterator[Row], header: Sequence[str], tags: Sequence[tuple[str, str]]) -> Iterator[LineItem]:
         names = [letters(name) for name in header]
         parts = _PARTS.fullmatch(self.path.name)
         stem = "*".join(parts.groups()) if parts else self.path.name
@@ -82,9 +118,9 @@ class BillFile:
             self.kind, read = monthly_invoices.KIND, monthly_invoices.items
         else:
             self.kind, read = cost_reports.KIND, cost_reports.items
-        yield from read(self._rows(reader, len(header)), header, f"{self.path}:1", tags)
+        yield from read(rows, header, f"{self.path}:1", tags)
 
-    def _rows(self, reader: Reader, width: int) -> Iterator[tuple[str, Sequence[str]]]:
+    def _rows(self, reader: Reader, width: int) -> Iterator[Row]:
         for cells in reader:
             if cells:
                 place = f"{self.path}:{reader.line_num}"
@@ -92,8 +128,8 @@ class BillFile:
                     raise BadInput(f"{len(cells)} cells under a header of {width}", place)
                 yield place, cells
 
-    def _lines(self) -> Iterator[str]:
-        for line, block in blocks(self.path):
+    def _lines(self, longest: int = LONGEST_LINE) -> Iterator[str]:
+        for line, block in blocks(self.path, longest=longest):
             self._hash.update(block)
             try:
                 yield from StringIO(block.decode("utf-8"))
@@ -106,27 +142,35 @@ def bill_files(path: str) -> list[BillFile]:
     where = Path(path)
     if not path or not is_folder(where):
         return [BillFile(where)]
+    if (packed := next((p for p in sorted(where.rglob("*")) if p.name.lower().endswith(".zip")), None)) is not None:
+        raise BadInput("a zip archive, which may hold a part of the bill: unpack it, and move it away", str(packed))
     found = sorted(p for p in where.rglob("*") if p.is_file() and (_is_table(p) or (_is_json(p) and _is_answer(p))))
     if not found:
         raise BadInput(
-            "no .csv or .csv.gz files in this folder, nor answers of Cost Explorer (choose text/csv for the report)",
+            "no .csv, .csv.gz or .parquet files in this folder, nor answers of Cost Explorer",
             path,
         )
     return [BillFile(file) for file in found]
 
 
 def _is_table(path: Path) -> bool:
-    return path.name.lower().endswith((".csv", ".csv.gz"))
+    return path.name.lower().endswith((".csv", ".csv.gz", ".parquet"))
 
 
 def _is_json(path: Path) -> bool:
-    return path.name.lower().endswith(".json")
+    return path.name.lower().endswith((".json", ".json.gz"))
 
 
 def _is_answer(path: Path) -> bool:
     """Return whether a JSON file is an answer of Cost Explorer and not a manifest, which lies beside reports."""
     try:
-        with path.open("rb") as file:
-            return b'"ResultsByTime"' in file.read(1 << 16)
-    except OSError:
+        return b'"ResultsByTime"' in beginning(path, 1 << 16)
+    except BadInput:
         return False
+
+
+def _text(cell: object) -> str:
+    """Return a Parquet cell as a CSV report has it."""
+    if isinstance(cell, list | dict):  # a map of tags
+        return json.dumps(dict(cell))
+    return "" if cell is None else str(cell)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
@@ -43,40 +44,73 @@ _COLUMN = re.compile(r"(?P<name>.*?)\s*\((?P<unit>[^()]+)\)")
 _DIMENSIONS = {"Usage type", "UsageType", "Service", "Linked account", "Charge type", "Instance type", "Region", "Tag"}
 
 
-def has_more(data: object) -> bool:
-    return isinstance(data, Mapping) and bool(data.get("NextPageToken"))
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The answers of one file: one, or the pages of one behind one another or in a list.
 
+    `has_more`: further pages exist. `is_net`: credits, refunds and taxes are mixed with use.
+    """
 
-def is_net(data: object) -> bool:
-    """Return whether the answer mixes credits, refunds and taxes with use."""
-    groups = data.get("GroupDefinitions") if isinstance(data, Mapping) else None
-    return not any(isinstance(one, Mapping) and one.get("Key") == "RECORD_TYPE" for one in groups or [])
+    pages: Sequence[Mapping[str, Any]]
 
+    @property
+    def keys(self) -> list[str]:
+        groups = self.pages[0].get("GroupDefinitions") or []
+        return [str(one.get("Key")) for one in groups if isinstance(one, Mapping)]
 
-def json_items(data: object, path: Path, tags: Sequence[tuple[str, str]]) -> Iterator[LineItem]:
-    """Yield the groups of an answer as line items. Raises BadInput for other JSON, or if a needed field is missing."""
-    if not isinstance(data, Mapping) or not isinstance(data.get("ResultsByTime"), list):
-        raise BadInput(f"no {KIND}: it has no ResultsByTime", str(path))
-    keys = [str(one.get("Key")) for one in data.get("GroupDefinitions", []) if isinstance(one, Mapping)]
-    if "USAGE_TYPE" not in keys:
-        raise BadInput(f"no usage types; {_WAY_OUT}", str(path), ", ".join(keys) or "not grouped")
-    seen: set[tuple[object, ...]] = set()
-    try:
-        for n, result in enumerate(data["ResultsByTime"]):
+    @property
+    def has_more(self) -> bool:
+        return bool(self.pages[-1].get("NextPageToken"))
+
+    @property
+    def is_net(self) -> bool:
+        return "RECORD_TYPE" not in self.keys
+
+    @property
+    def is_estimated(self) -> bool:
+        return any(one.get("Estimated") is True for page in self.pages for one in page["ResultsByTime"])
+
+    def items(self, path: Path, tags: Sequence[tuple[str, str]]) -> Iterator[LineItem]:
+        """Yield the groups as line items. Raises BadInput if a needed field is missing."""
+        keys = self.keys
+        if "USAGE_TYPE" not in keys:
+            raise BadInput(f"no usage types; {_WAY_OUT}", str(path), ", ".join(keys) or "not grouped")
+        seen: set[tuple[object, ...]] = set()
+        for n, result in enumerate(one for page in self.pages for one in page["ResultsByTime"]):
             place = f"{path} ResultsByTime[{n}]"
-            start_s = time(str(result["TimePeriod"]["Start"]), f"{place} TimePeriod.Start")
-            end_s = time(str(result["TimePeriod"]["End"]), f"{place} TimePeriod.End")
-            for group in result["Groups"]:
-                named = dict(zip(keys, (str(key) for key in group["Keys"]), strict=True))
-                if (group_of := (start_s, end_s, *named.values())) in seen:
-                    what = "stands twice for one time: remove the copy"
-                    raise BadInput(what, f"{place} Groups", ", ".join(named.values()))
-                seen.add(group_of)
-                yield _item(named, group["Metrics"], (start_s, end_s), place, tags)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, BadInput):
-            raise
-        raise BadInput(f"no {KIND}: it lacks a field ({error})", str(path)) from error
+            try:
+                start_s = time(str(result["TimePeriod"]["Start"]), f"{place} TimePeriod.Start")
+                end_s = time(str(result["TimePeriod"]["End"]), f"{place} TimePeriod.End")
+                for group in result["Groups"]:
+                    named = dict(zip(keys, (str(key) for key in group["Keys"]), strict=True))
+                    if (group_of := (start_s, end_s, *named.values())) in seen:
+                        what = "stands twice for one time: remove the copy"
+                        raise BadInput(what, f"{place} Groups", ", ".join(named.values()))
+                    seen.add(group_of)
+                    yield _item(named, group["Metrics"], (start_s, end_s), place, tags)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                if isinstance(error, BadInput):
+                    raise
+                raise BadInput(f"no {KIND}: it lacks a field ({error})", str(path)) from error
+
+
+def answers_in(text: str, path: Path) -> Answers:
+    """Return the answers in a JSON text. Raises BadInput for other JSON."""
+    found: list[object] = []
+    at, decoder = 0, json.JSONDecoder()
+    try:
+        while rest := text[at:].lstrip():
+            one, length = decoder.raw_decode(rest)
+            found += one if isinstance(one, list) else [one]
+            at = len(text) - len(rest) + length
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"is no JSON ({error})", str(path)) from None
+    pages = [one for one in found if isinstance(one, Mapping) and isinstance(one.get("ResultsByTime"), list)]
+    if not pages or len(pages) < len(found):
+        raise BadInput(f"no {KIND}: it has no ResultsByTime", str(path))
+    if any(one.get("GroupDefinitions") != pages[0].get("GroupDefinitions") for one in pages):
+        raise BadInput("answers that are grouped differently: write each to its own file", str(path))
+    return Answers(pages)
 
 
 def _item(
@@ -101,6 +135,7 @@ def _item(
         operation=named.get("OPERATION", ""),
         region=named.get("REGION", ""),
         is_selected=not tags,
+        identity=", ".join(named.values()),
     )
 
 
@@ -190,10 +225,3 @@ def _ends(starts: Sequence[float], where: str) -> list[float]:
     if step > _DAY.total_seconds():
         raise BadInput("rows are neither hours, days nor months: some are missing", where)
     return [at + step for at in starts]
-
-
-def loaded(text: bytes, path: Path) -> object:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise BadInput(f"is no JSON ({error})", str(path)) from None

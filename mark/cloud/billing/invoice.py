@@ -7,11 +7,13 @@ only once even if several reports contain it.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fnmatch import fnmatchcase
 
+from mark.cloud.billing import cost_reports
 from mark.cloud.billing.bill_files import KINDS, BillFile, bill_files
 from mark.cloud.billing.invoice_lines import COMMITMENTS, USED, InvoiceLine, line_of
 from mark.cloud.billing.line_items import ZERO, LineItem, utc
@@ -80,12 +82,18 @@ def read_invoice(
     reading.by_day = len(files) > 1
     for n, file in enumerate(files):
         reading.read(n, file)
-    if (first := next((file for file in files if file.has_more), None)) is not None and not any(
-        file.kind == first.kind and not file.has_more for file in files
-    ):
-        what = "is one page of several: fetch the others with --next-page-token, and name their files too"
-        raise BadInput(what, f"{first.path} NextPageToken")
+    for file in files:
+        if file.has_more and not any(_is_next_page(other, file) for other in files):
+            what = "is one page of several: fetch the others with --next-page-token, and name their files too"
+            raise BadInput(what, f"{file.path} NextPageToken")
     return reading.invoice(files)
+
+
+def _is_next_page(other: BillFile, file: BillFile) -> bool:
+    """Return whether another file may be a page behind this one: it goes on where this one ends."""
+    if other is file or other.report != file.report:
+        return False
+    return other.first_s <= file.last_s <= other.last_s
 
 
 @dataclass(slots=True)
@@ -156,15 +164,17 @@ class _Reading:
                 if len(own) < _PROBE:
                     own.add(key)
             if self.by_day and item.identity:
-                self._probe(n, file.report, (item.identity, item.start_s, item.item_type))
+                # Answers are small, and may overlap anywhere.
+                most = _PROBE if file.kind == cost_reports.KIND else sys.maxsize
+                self._probe(n, file.report, (item.identity, item.start_s, item.item_type), most)
 
-    def _probe(self, n: int, report: tuple[str, ...], item: tuple[str, float, str]) -> None:
+    def _probe(self, n: int, report: tuple[str, ...], item: tuple[str, float, str], most: int) -> None:
         """Find parts that repeat each other's items, and so are separate reports."""
         parts = self.probes.setdefault(report, {})
         if any(item in seen for part, seen in parts.items() if part != n):
             self.repeated.add(report)
         own = parts.setdefault(n, set())
-        if len(own) < _PROBE:
+        if len(own) < most:
             own.add(item)
 
     def add(self, n: int, item: LineItem) -> None:
@@ -315,6 +325,8 @@ class _Reading:
             notes.append(f"no line feed at the end: rows may be missing in {', '.join(cut)}")
         if any(file.is_net for file in files):
             notes.append("not grouped by record type, so that credits, refunds and taxes are in the dollars of use")
+        if estimated := [str(file.path) for file in files if file.is_estimated]:
+            notes.append(f"AWS calls costs of {', '.join(estimated)} estimated: they may still change")
         if self.unlisted:
             notes.append("use that reservations cover has no list price in these files and counts as $0")
         if self.tags and self.covered:

@@ -56,7 +56,7 @@ DATA_OUT = InvoiceLine("other", "data out", "GB")
 SITE = InvoiceLine("other", "controller, NAT, table, queue")  # of mark's own site; invoices list the parts separately
 EXTRAS = (BALANCER, BALANCER_UNITS, ADDRESSES, DATA_OUT)
 
-_REGION = re.compile(r"^(?:[A-Z]{2,4}\d?-)+")
+_REGION = re.compile(r"^(?:[A-Z]{2,4}\d*-)+")
 _BY_PATTERN = (
     (re.compile(r"CPUCredits:.+"), CPU_CREDITS),
     (re.compile(r"Lambda-GB-Second(-ARM)?"), GB_SECONDS),

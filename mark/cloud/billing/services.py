@@ -19,7 +19,7 @@ _PRODUCTS = {
     "Savings Plans for AWS Compute usage": "ComputeSavingsPlans",
     "Savings Plans for AWS Machine Learning": "MachineLearningSavingsPlans",
 }
-_OF_EC2 = re.compile(r"([A-Z]{2,4}\d?-)*(BoxUsage|SpotUsage|HeavyUsage|DataTransfer-Out-Bytes)(:.*)?")
+_OF_EC2 = re.compile(r"([A-Z]{2,4}\d*-)*(BoxUsage|SpotUsage|HeavyUsage|DataTransfer-Out-Bytes)(:.*)?")
 
 
 def product_of(service: str, usage_type: str = "") -> str:

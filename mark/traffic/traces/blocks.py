@@ -21,7 +21,7 @@ from mark.domain.errors import BadInput
 
 _BLOCK = 8 << 20
 _PACKED = 1 << 16
-_LONGEST_LINE = 1 << 20
+LONGEST_LINE = 1 << 20
 _GZIP = b"\x1f\x8b"
 _BZIP2 = b"BZh"
 _XZ = b"\xfd7zXZ\0"
@@ -57,7 +57,7 @@ def beginning(path: Path, size: int) -> bytes:
     head = b""
     cut: list[Path] = []
     try:
-        for _, block in blocks(path, size, nuls=_ignored, cut=cut.append):
+        for _, block in blocks(path, size, nuls=_ignored, cut=cut.append, part=True):
             head += block if block.strip() else b""
             if len(head) >= size:
                 break
@@ -76,12 +76,14 @@ def blocks(
     nuls: Callable[[int], None] | None = None,
     cut: Callable[[Path], None] | None = None,
     told: Told | None = None,
+    longest: int = LONGEST_LINE,
+    part: bool = False,
 ) -> Iterator[tuple[int, bytes]]:
     """Yield (number of the first line, whole lines each ended by a line feed) in blocks of about `size` bytes.
 
     Lines count from 1. A byte-order mark and carriage returns before line feeds are dropped, UTF-16 becomes UTF-8.
-    Raises BadInput for unreadable files: missing, truncated or corrupt, binary data, a line above 1 MiB. Compressed
-    means gzip, bzip2, xz or zstd.
+    Raises BadInput for unreadable files: missing, truncated or corrupt, binary data, a line above `longest` bytes.
+    Compressed means gzip, bzip2, xz or zstd. With `part` a line above `size` is yielded in part, and nothing after it.
 
     With `nuls` a run of NUL bytes in a text ends a line, and `nuls` gets its length: logrotate's `copytruncate` and a
     crash leave such runs. Without it they are binary data. With `cut` a compressed file may end anywhere, as a file
@@ -118,11 +120,14 @@ def blocks(
                     line += piece.count(b"\n")
                 end = text.rfind(b"\n") + 1
                 block, rest = text[:end], text[end:]
-                if len(rest) > _LONGEST_LINE:
-                    raise BadInput("a line longer than 1 MiB", _at(path, line, block))
+                if len(rest) > longest and not part:
+                    raise BadInput(f"a line longer than {longest >> 20} MiB", _at(path, line, block))
                 if block:
                     yield line, _unix(block)
                     line += block.count(b"\n")
+                if part and len(rest) > size:
+                    yield line, rest
+                    return
             if isinstance(stream, _Packed) and stream.cut:
                 if cut is None:
                     raise BadInput(CUT_OFF, str(path))

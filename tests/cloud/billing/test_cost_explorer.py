@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mark.cloud.billing.invoice import Invoice, read_invoice
-from mark.cloud.billing.invoice_lines import CREDIT, TAX, InvoiceLine
+from mark.cloud.billing.invoice_lines import CREDIT, DISKS, TAX, InvoiceLine
 from mark.domain.errors import BadInput
 from tests.traffic.traces.cur import HOUR, MAY
 
@@ -59,6 +59,52 @@ def test_a_page_needs_the_pages_behind_it(tmp_path: Path) -> None:
         read(tmp_path / "1.json", page)
     (tmp_path / "2.json").write_text(json.dumps(answer(group("BoxUsage:m5.large", "2.3", "24"))))
     assert read_invoice([str(tmp_path)], MAY, MAY + 2 * DAY).usd == pytest.approx(12.76)
+
+
+def test_pages_may_split_the_uses_of_a_line(tmp_path: Path) -> None:
+    first = answer(group("EBS:VolumeUsage.gp2", "1", "10"), group("BoxUsage:c5.large", "-0.5", record="Credit"))
+    last = answer(group("EBS:VolumeUsage.gp3", "1", "10"), group("BoxUsage:m5.large", "-0.1", record="Credit"))
+    (tmp_path / "1.json").write_text(json.dumps(first | {"NextPageToken": "x"}))
+    (tmp_path / "2.json").write_text(json.dumps(last))
+    invoice = read_invoice([str(tmp_path)], MAY, MAY + 2 * DAY)
+    assert (invoice.charges[DISKS].usd, invoice.charges[CREDIT].usd) == (4.0, pytest.approx(-1.2))
+
+
+@pytest.mark.parametrize("form", ["a list", "one behind the other"])
+def test_pages_may_share_a_file(tmp_path: Path, form: str) -> None:
+    pages = [answer(group("BoxUsage:c5.large", "4.08", "48")) | {"NextPageToken": "x"}]
+    pages += [answer(group("BoxUsage:m5.large", "2.3", "24"))]
+    text = json.dumps(pages) if form == "a list" else "\n".join(json.dumps(page, indent=4) for page in pages)
+    assert read(tmp_path / "ce.json", text).usd == pytest.approx(12.76)
+
+
+def test_answer_of_another_month_is_no_further_page(tmp_path: Path) -> None:
+    june = json.dumps(answer(group("BoxUsage:c5.large", "4.08", "48"))).replace("2026-05", "2026-06")
+    (tmp_path / "2.json").write_text(june)
+    page = answer(group("BoxUsage:c5.large", "4.08", "48")) | {"NextPageToken": "x"}
+    (tmp_path / "1.json").write_text(json.dumps(page))
+    with pytest.raises(BadInput, match=r"1.json NextPageToken: is one page of several"):
+        read_invoice([str(tmp_path)], MAY, MAY + 2 * DAY)
+
+
+def test_answers_that_overlap_late_count_once(tmp_path: Path) -> None:
+    many = answer(*(group(f"EBS:Kind{n}", "1") for n in range(1200)))
+    (tmp_path / "1.json").write_text(json.dumps(many))
+    second = many["ResultsByTime"][1]
+    (tmp_path / "2.json").write_text(json.dumps(many | {"ResultsByTime": [second]}))
+    assert read_invoice([str(tmp_path)], MAY, MAY + 2 * DAY).usd == pytest.approx(2400.0)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+def test_an_answer_is_read_in_the_encodings_of_windows(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "ce.json").write_text(json.dumps(answer(group("BoxUsage:c5.large", "4.08", "48"))), encoding)
+    assert read_invoice([str(tmp_path)], MAY, MAY + 2 * DAY).usd == pytest.approx(8.16)
+
+
+def test_costs_that_are_estimated_are_said(tmp_path: Path) -> None:
+    whole = answer(group("BoxUsage:c5.large", "4.08", "48"))
+    whole["ResultsByTime"][1]["Estimated"] = True
+    assert "ce.json estimated: they may still change" in read(tmp_path / "ce.json", whole).notes[-1]
 
 
 def test_dollars_that_credits_have_lowered_are_said(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from mark.cloud.billing.invoice import read_invoice
 from mark.cloud.billing.invoice_lines import COMMITMENTS, DATA_OUT, TAX, InvoiceLine
 from mark.domain.errors import BadInput
-from tests.traffic.traces.cur import HOUR, MAY, Item, cur2, legacy
+from tests.traffic.traces.cur import HOUR, MAY, Item, cur2, legacy, parquet
 
 DAY = 24 * HOUR
 C5 = InvoiceLine("on_demand", "c5.large", "h")
@@ -30,9 +31,11 @@ ITEMS = [
 Writer = Callable[[Path, Sequence[Item]], str]
 
 
-@pytest.mark.parametrize("write", [legacy, cur2])
-@pytest.mark.parametrize("name", ["cur.csv", "cur.csv.gz"])
-def test_both_formats_say_the_same(tmp_path: Path, write: Writer, name: str) -> None:
+@pytest.mark.parametrize(
+    ("write", "name"),
+    [*((write, name) for write in (legacy, cur2) for name in ("cur.csv", "cur.csv.gz")), (parquet, "cur.parquet")],
+)
+def test_all_formats_say_the_same(tmp_path: Path, write: Writer, name: str) -> None:
     invoice = read_invoice([write(tmp_path / name, ITEMS)], MAY, MAY + DAY)
     assert (invoice.files, invoice.rows, invoice.regions, invoice.notes) == (1, 28, ("us-east-1",), ())
     assert invoice.charges[C5].amount == 48.0
@@ -46,9 +49,9 @@ def test_both_formats_say_the_same(tmp_path: Path, write: Writer, name: str) -> 
     assert invoice.runs[C5][5] == (MAY + 5 * HOUR, MAY + 6 * HOUR, 2.0)
 
 
-@pytest.mark.parametrize("write", [legacy, cur2])
+@pytest.mark.parametrize("write", [legacy, cur2, parquet])
 def test_tags_and_types_select_and_the_rest_is_counted(tmp_path: Path, write: Writer) -> None:
-    path = write(tmp_path / "cur.csv", ITEMS)
+    path = write(tmp_path / ("cur.parquet" if write is parquet else "cur.csv"), ITEMS)
     tagged = read_invoice([path], MAY, MAY + DAY, tags=[("mark:service", "a")])
     assert set(tagged.charges) == {C5, DATA_OUT}
     assert tagged.outside_selection_usd == pytest.approx(0.21 + 0.045 + 0.5 * DAY / (31 * DAY - 1.0))
@@ -78,7 +81,7 @@ def test_an_hour_across_the_period_counts_by_share(tmp_path: Path) -> None:
             list_cost=st.sampled_from(["", "0.5", "12.25"]),
             start_s=st.integers(-50, 50).map(lambda k: MAY + k * 1800.0),
             tags=st.sampled_from([{}, {"team": "x"}]),
-        ),
+        ).filter(lambda item: item.item_type != "Usage" or float(item.cost) >= 0.0),
         min_size=1,
         max_size=20,
     )
@@ -146,6 +149,27 @@ def test_a_folder_is_read_with_its_subfolders(tmp_path: Path) -> None:
     (tmp_path / "cur-Manifest.json").write_text("{}")
     invoice = read_invoice([str(tmp_path)], MAY, MAY + DAY)
     assert (invoice.files, invoice.rows) == (3, len(ITEMS))
+
+
+def test_parts_in_parquet_are_one_report(tmp_path: Path) -> None:
+    parquet(tmp_path / "BILLING_PERIOD=2026-05" / "export-00001.snappy.parquet", ITEMS[:10])
+    parquet(tmp_path / "BILLING_PERIOD=2026-05" / "export-00002.snappy.parquet", [*ITEMS[10:], ITEMS[0]])
+    invoice = read_invoice([str(tmp_path)], MAY, MAY + DAY)
+    assert invoice.charges[C5].usd == pytest.approx(25 * 0.17)
+
+
+def test_archive_in_a_folder_is_not_passed_over(tmp_path: Path) -> None:
+    legacy(tmp_path / "cur-1.csv", ITEMS)
+    with zipfile.ZipFile(tmp_path / "cur-2.csv.zip", "w") as archive:
+        archive.writestr("cur-2.csv", "")
+    with pytest.raises(BadInput, match=r"cur-2.csv.zip: a zip archive, .*unpack it"):
+        read_invoice([str(tmp_path)], MAY, MAY + DAY)
+
+
+@pytest.mark.parametrize("region", ["USE2", "EU", "APS10", "USE1-USW2"])
+def test_regions_are_no_part_of_a_type(tmp_path: Path, region: str) -> None:
+    path = cur2(tmp_path / "cur.csv", [Item(f"{region}-BoxUsage:c5.large")])
+    assert set(read_invoice([path], MAY, MAY + HOUR).charges) == {C5}
 
 
 def of_account(items: Sequence[Item], account: str) -> list[Item]:
@@ -350,7 +374,7 @@ def test_the_fewest_columns_will_do(tmp_path: Path) -> None:
         (HEADER + b'"unended\n', "is no CSV"),
         (HEADER + ROW.replace(b"EC2", b"\xff"), "is no UTF-8 text"),
         (b"PK\3\4\0\0", "zip archive"),
-        (b"PAR1\0", "binary data"),
+        (b"PAR1\0", "the Parquet file cannot be read"),
         (gzip.compress(HEADER + ROW * 99, mtime=0)[:-9], "truncated"),
     ],
 )
@@ -364,7 +388,7 @@ def test_files_that_are_no_reports_are_refused(tmp_path: Path, content: bytes, s
 def test_a_missing_file_and_an_empty_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cannot be opened"):
         read_invoice([str(tmp_path / "no.csv")], MAY, MAY + HOUR)
-    with pytest.raises(BadInput, match=r"no \.csv or \.csv\.gz files"):
+    with pytest.raises(BadInput, match=r"no \.csv, \.csv\.gz or \.parquet files"):
         read_invoice([str(tmp_path)], MAY, MAY + HOUR)
 
 

@@ -91,6 +91,27 @@ def cur2(path: Path, items: Sequence[Item]) -> str:
     return _write(path, [*_CUR2.split(","), "resource_tags"], rows)
 
 
+def parquet(path: Path, items: Sequence[Item]) -> str:
+    """Write a CUR 2.0 report in Parquet, with AWS's types: times, numbers, and a map of tags."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns: dict[str, Any] = {}
+    for name, cells in zip(_CUR2.split(","), zip(*(_values(item, True) for item in items), strict=True), strict=True):
+        if name.endswith("_date"):
+            times = [datetime.fromisoformat(str(cell).replace("Z", "")) for cell in cells]
+            columns[name] = pa.array(times, pa.timestamp("ms"))
+        elif name.endswith(("_amount", "_cost")):
+            columns[name] = pa.array([float(str(cell)) if cell != "" else None for cell in cells])
+        else:
+            columns[name] = pa.array(list(map(str, cells)))
+    tags = [[("user_" + key.replace(":", "_"), value) for key, value in item.tags.items()] for item in items]
+    columns["resource_tags"] = pa.array(tags, pa.map_(pa.string(), pa.string()))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+    return str(path)
+
+
 def invoice_of(result: SimulationResult, catalog: Catalog, began_s: float = MAY) -> list[Item]:
     """Return the invoice that AWS would send for a run: hours of every offer by clock hour, at list price.
 
