@@ -32,6 +32,7 @@ _INNER = frozenset(
         "fields",
         "event",
         "attributes",
+        "properties",
         "response",
         "req",
         "res",

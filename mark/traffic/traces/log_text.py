@@ -21,9 +21,19 @@ from mark.traffic.traces.stamps import ISO, WEB, Micros, Stamps, TimeFormat, civ
 TEXT = rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"'
 _REQUEST = rb'"[A-Z]{3,12} [^"\n]*HTTP/\d(?:\.\d)?"'
 _STATUS = rb" \d{3}\b"
+_VERB = rb"\b(?:GET|POST|PUT|DELETE|HEAD|OPTIONS|PATCH) +\"?"
+_TARGET = rb"(?:/|https?://)[^ \"\n]*+"
+# A request and its status: in quotes; without a protocol; of Gin, status first; of Squid.
+_STATUSES = (
+    _REQUEST + rb" (\d{3})\b",
+    _VERB + _TARGET + rb"\"?(?: HTTP/[\d.]+)?\"? ([1-5]\d\d)\b",
+    rb"\| *([1-5]\d\d) *\|[^\n]*" + _VERB + rb"/",
+    rb"\b[A-Z_]+/([1-5]\d\d) \d+ [A-Z]+ https?://",
+)
+_ANSWERED = rb"(?:" + rb"|".join(_STATUSES).replace(rb"(\d", rb"(?:\d").replace(rb"([1", rb"(?:[1") + rb")"
 # Up to a bracket that opens a time: brackets of prefixes are skipped.
 _TO_BRACKET = rb"^(?:[^\[\n]*+\[)+?"
-_TO_STAMP = rb"^(?:[^\n]*?[\s\[\"|(=])??"
+_TO_STAMP = rb"^(?:[^\n]*?[\s\[\"|(=>])??"
 
 # Lines that are known to be no requests: start-up, errors, directives.
 NOTICE = re.compile(
@@ -154,9 +164,9 @@ _COMMON_FIELDS = {
 }
 _LINE_REQUEST = rb'.*?"(?=[A-Z]{3,12} )'
 _LINE_FIELDS = {
-    "method": _LINE_REQUEST + _METHOD,
-    "path": _LINE_REQUEST + _PATH,
-    "status": rb".*?" + _REQUEST + rb" (\d{3})",
+    "method": rb'.*?(?:"|' + _VERB[:2] + rb')(?=[A-Z]{3,12} +"?(?:/|\*|[a-z]++://))' + _METHOD,
+    "path": rb'.*?\b[A-Z]{3,12} +"?(?:[a-z]++://' + _SITE + rb"(?::\d++)?+)?+([/*][^? \"\\]*+(?:\\.[^? \"\\]*+)*+)",
+    "status": rb".*?(?:" + rb"|".join(_STATUSES) + rb")",
 }
 _HAPROXY_BACK = rb".*?\] [^ ]++ "
 _HAPROXY_FIELDS = {
@@ -215,9 +225,7 @@ COMMON = TextLog(
 )
 LINES = TextLog(
     "lines with a time and a request",
-    re.compile(
-        _TO_STAMP + rb"((?:" + ISO + rb")|(?:" + WEB + rb"))(?=[\s\]\"|),])[^\n]*?" + _REQUEST + _STATUS, re.MULTILINE
-    ),
+    re.compile(_TO_STAMP + rb"((?:" + ISO + rb")|(?:" + WEB + rb"))(?=[\s\]\"|),])[^\n]*?" + _ANSWERED, re.MULTILINE),
     _LINE_FIELDS,
 )
 LINES_AFTER = TextLog(
@@ -230,7 +238,7 @@ LINES_AFTER = TextLog(
 )
 LINES_EPOCH = TextLog(
     "lines with a time since 1970 and a request",
-    re.compile(rb"^\[?(\d{10}(?:\.\d{1,6})?|\d{13}|\d{16}|\d{19})\]?[ \t][^\n]*?" + _REQUEST + _STATUS, re.MULTILINE),
+    re.compile(rb"^\[?(\d{10}(?:\.\d{1,6})?|\d{13}|\d{16}|\d{19})\]?[ \t][^\n]*?" + _ANSWERED, re.MULTILINE),
     _LINE_FIELDS,
 )
 LOGFMT = TextLog(

@@ -1,7 +1,7 @@
 """Times as logs write them, to microseconds since 1970, for many lines at a time.
 
-ISO 8601 (`2026-05-01T10:00:00.123Z`), web servers' own (`01/May/2026:10:00:00 +0000`, also with a fraction or without a
-zone) and numbers since 1970 in seconds, milli-, micro- or nanoseconds.
+ISO 8601 (`2026-05-01T10:00:00.123Z`, also with slashes), web servers' own (`01/May/2026:10:00:00 +0000`, also with a
+fraction or without a zone) and numbers since 1970 in seconds, milli-, micro- or nanoseconds.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ Mask = NDArray[np.bool_]
 FRACTION = rb"(?:[.,]\d{1,9})?"
 ZONE = rb"(?: ?(?:[Zz]|UTC|GMT|[+-]\d\d(?::?\d\d)?))?"
 CLOCK = rb"\d\d:\d\d:\d\d" + FRACTION + ZONE
-ISO = rb"\d{4}-\d\d-\d\d[Tt \t]" + CLOCK
+ISO = rb"\d{4}(?:-\d\d-|/\d\d/)\d\d(?:[Tt \t]| - )" + CLOCK
 WEB = rb"\d\d/[A-Z][a-z]{2}/\d{4}[: ]" + CLOCK
 
 _WIDTH = 44
+_DASH_OR_SLASH = np.frombuffer(b"-/", np.uint8)
 _MONTHS = np.frombuffer(b"JanFebMarAprMayJunJulAugSepOctNovDec", dtype="S3")
 _TWO = np.array([10, 1])
 _FOUR = np.array([1000, 100, 10, 1])
@@ -53,7 +54,7 @@ def stamps_of(texts: Sequence[bytes]) -> Stamps:
     table = np.array(texts, dtype=f"S{_WIDTH}").view(np.uint8).reshape(len(texts), _WIDTH)
     micros = np.full(len(texts), -1, dtype=np.int64)
     local = np.zeros(len(texts), dtype=np.bool_)
-    iso, web = table[:, 4] == ord("-"), table[:, 2] == ord("/")
+    iso, web = np.isin(table[:, 4], _DASH_OR_SLASH), table[:, 2] == ord("/")
     for rows, parse in ((iso, _iso), (web & ~iso, _web)):
         if rows.all():
             micros, local = parse(table)
@@ -74,8 +75,13 @@ def civil_micros(digits: Micros) -> Micros:
 
 
 def _iso(table: NDArray[np.uint8]) -> tuple[Micros, Mask]:
+    apart = table[:, 11] == ord("-")  # 2026/05/01 - 10:00:00 of Gin
+    if apart.any():
+        table = table.copy()
+        table[apart, 11:-2] = table[apart, 13:]
     digits = table[:, [0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18]].astype(np.int64) - 48
-    right = np.all(table[:, [4, 7, 13, 16]] == np.frombuffer(b"--::", np.uint8), axis=1)
+    right = np.isin(table[:, 4], _DASH_OR_SLASH) & (table[:, 7] == table[:, 4])
+    right &= np.all(table[:, [13, 16]] == ord(":"), axis=1)
     right &= np.isin(table[:, 10], np.frombuffer(b"Tt \t", np.uint8))
     return _with_tail(digits, right, table, 19)
 

@@ -164,6 +164,15 @@ FORMATS: dict[str, Callable[[int], str]] = {
     "Kubernetes, times of the wrapper only": lambda k: clock(T0 + k, "%FT%T.123456789Z stdout F ") + UNTIMED,
     "Loki, times of the wrapper only": lambda k: wrapped("line", "timestamp", clock(T0 + k, "%FT%TZ"), labels={}),
     "journald, times of the wrapper only": lambda k: wrapped("MESSAGE", "__REALTIME_TIMESTAMP", f"{T0 + k}000000"),
+    "Gin": lambda k: clock(T0 + k, '[GIN] %Y/%m/%d - %T | 200 |  12.3ms |  192.0.2.1 | POST     "/predict"\n'),
+    "Squid": lambda k: f"{T0 + k}.123     12 192.0.2.1 TCP_MISS/200 412 GET http://a.example/x - HIER_NONE/- -\n",
+    "PHP-FPM": lambda k: clock(T0 + k, '192.0.2.1 -  %d/%b/%Y:%T +0000 "GET /index.php" 200\n'),
+    "Ray Serve": lambda k: clock(T0 + k, "INFO %Y-%m-%d %T,123 default_Model x1 -- POST /predict 200 12.3ms\n"),
+    "Fastly": lambda k: clock(T0 + k, "<134>%Y-%m-%dT%TZ cache-fra1 fastly[1]: 192.0.2.1 GET /x 200\n"),
+    "Azure's gateway": lambda k: (
+        json.dumps({"timeStamp": clock(T0 + k, "%FT%T.5Z"), "category": "Access", "properties": {"httpStatus": 200}})
+        + "\n"
+    ),
     "IIS": lambda k: (W3C if k == 0 else "") + iis(k),
     "CloudFront": lambda k: ("#Fields: date time x-edge sc-status c-ip\n" if k == 0 else "") + cloudfront(k),
 }  # fmt: skip
@@ -678,6 +687,12 @@ def test_a_truncated_table_ends_before_the_row_that_is_cut(tmp_path: Path) -> No
         ("IIS", "cs-uri-stem", "/x", 130),
         ("CloudFront", "c-ip", "192.0.2.*", 130),
         ("Docker", "path", "/predict", 130),
+        ("Gin", "path", "/predict", 130),
+        ("Gin", "method", "POST", 130),
+        ("Gin", "status", "200", 130),
+        ("Squid", "status", "200", 130),
+        ("Ray Serve", "path", "/predict", 130),
+        ("PHP-FPM", "status", "5*", 0),
     ],
 )
 def test_a_filter_knows_the_fields_of_a_format(tmp_path: Path, name: str, field: str, value: str, kept: int) -> None:
