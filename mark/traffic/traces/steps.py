@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
-from mark.traffic.traces.times import goes_down, set_back_at, set_forward_between, shown
+from mark.traffic.traces.times import goes_down, set_back_at, set_back_from, set_forward_between, shown
 
 _HOUR_S = 3600.0
 _LONGEST_STEP_S = 13.0 * _HOUR_S
@@ -93,11 +93,11 @@ def _as_neighbours(steps: FloatArray, more_s: float) -> NDArray[np.bool_]:
 
 def _set_back_between(times: FloatArray, i: int) -> str | None:
     """Return the zone whose clocks are set back between a row and the next one."""
-    begin, end = sorted((float(times[i]) + 1.0, float(times[i + 1]) - 1.0))
-    if end - begin > _LONGEST_STEP_S:
+    before, after = float(times[i]), float(times[i + 1])
+    if abs(after - before) > _LONGEST_STEP_S:
         return None
-    clocks = np.arange(begin - _HOUR_S, end + _HOUR_S, 900.0).tolist()
-    return next((zone for at_s in clocks if (zone := set_back_at(at_s)) is not None), None)
+    # The hour that comes twice ends after the row, and begins no later than the next one.
+    return set_back_from(before - _HOUR_S, after)
 
 
 def _set_forward_after(times: FloatArray, i: int) -> str | None:

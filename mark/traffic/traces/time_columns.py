@@ -10,7 +10,7 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
-from mark.traffic.traces.cells import read_numbers
+from mark.traffic.traces.cells import is_missing, read_numbers
 from mark.traffic.traces.exports import Columns
 from mark.traffic.traces.times import EXCEL, FROM_START, TimeForm, Times, are_clocks, are_days, as_times, first_clock
 
@@ -83,7 +83,7 @@ def with_whole_times(columns: Columns) -> dict[str, tuple[Sequence[object], tupl
         dates = [_dashed(day) for day in columns[days[0]]]
         used = [days[0]]
     elif not days and all(unit in parts for unit in ("year", "month", "day")):
-        numbers = (parts[unit][1].astype(np.int64).tolist() for unit in ("year", "month", "day"))
+        numbers = (_whole(parts[unit][1]) for unit in ("year", "month", "day"))
         dates = [f"{year}-{month:02}-{day:02}" for year, month, day in zip(*numbers, strict=True)]
         used = [parts[unit][0] for unit in ("year", "month", "day")]
     else:
@@ -94,9 +94,7 @@ def with_whole_times(columns: Columns) -> dict[str, tuple[Sequence[object], tupl
         return found
     clock = [parts["hour"]] + [parts[unit] for unit in ("minute", "second") if unit in parts]
     used += [name for name, _ in clock]
-    hours, minutes, seconds = (
-        clock[i][1].astype(np.int64).tolist() if i < len(clock) else [0] * len(dates) for i in range(3)
-    )
+    hours, minutes, seconds = (_whole(clock[i][1]) if i < len(clock) else [0] * len(dates) for i in range(3))
     rows = zip(dates, hours, minutes, seconds, strict=True)
     for name in used:
         del found[name]
@@ -110,11 +108,18 @@ def _parts_of_times(columns: Columns) -> dict[str, tuple[str, FloatArray]]:
     for name, values in columns.items():
         unit = "hour" if name.strip().lower() in _HOURS else name.strip().lower()
         numbers = read_numbers(values) if unit in _MOST_OF else None
-        if numbers is None or not np.all((numbers.values >= 0.0) & (numbers.values <= _MOST_OF[unit])):
+        if numbers is None or numbers.bad:
             continue
-        if np.all(numbers.values == np.floor(numbers.values)):
+        known = numbers.values[np.isfinite(numbers.values)]  # a row of totals has none
+        if np.all((known >= 0.0) & (known <= _MOST_OF[unit]) & (known == np.floor(known))):
             found[unit] = (name, numbers.values)
     return found
+
+
+def _whole(numbers: FloatArray) -> list[int]:
+    """Return whole numbers; -1, which no date has, for a missing one."""
+    whole: list[int] = np.nan_to_num(numbers, nan=-1.0).astype(np.int64).tolist()
+    return whole
 
 
 def _dashed(day: object) -> str:
@@ -125,7 +130,7 @@ def _dashed(day: object) -> str:
 
 def _dates(name: str, values: Sequence[object]) -> bool:
     try:
-        digits = all(len(str(value).strip()) == 8 for value in values)  # 20260501
+        digits = all(len(str(value).strip()) == 8 for value in values if not is_missing(value))  # 20260501
         return as_times(name, values) is not None and (digits or read_numbers(values) is None)
     except BadInput:
         return True  # day and month are ambiguous

@@ -26,6 +26,11 @@ _SINCE_START = {
 DAY_FIRST, MONTH_FIRST, EXCEL = "day-first", "month-first", "excel"  # beside the forms of strptime
 FROM_START = {"s": 1.0, "ms": 1e-3}  # forms of numbers that count from the start, in seconds
 _EXCEL_S = 25_569 * 86_400.0  # Excel's day 0 is 30 December 1899
+# The unit of times at the end of a column's name, as in `ts_ms` and `timeUnixNano`.
+_UNIT_OF = re.compile(
+    r"(?:^|[^A-Za-z])(?P<low>ms|us|ns|(?:milli|micro|nano)[a-z]*)$|[a-z](?P<high>Ms|Us|Ns|(?:Milli|Micro|Nano)[a-z]*)$"
+)
+_PER_SECOND = {"s": 1.0, "ms": 1e3, "mil": 1e3, "us": 1e6, "mic": 1e6, "ns": 1e9, "nan": 1e9}
 _LEAST = 0.5  # of the cells must be times
 _FIRST_HOUR, _LAST_YEAR = 1.99e9, 2066.0  # hours are written as 1990010100 and later
 _MONTHS = {
@@ -33,12 +38,22 @@ _MONTHS = {
     for i, name in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"])
 }
 
-_CLOCK = r"(?P<H>\d{1,2}):(?P<M>\d\d)(?::(?P<S>\d\d)(?:[.,](?P<f>\d{1,9})\d*)?)?(?:\s?(?P<half>[AaPp])\.?[Mm]\.?)?"
+
+def _clock(mark: str) -> str:
+    return (
+        rf"(?P<H>\d{{1,2}})(?P<between>{mark})(?P<M>\d\d)(?:(?P=between)(?P<S>\d\d)(?:[.,](?P<f>\d{{1,9}})\d*)?)?"
+        r"(?:\s?(?P<half>[AaPp])\.?\s?[Mm]\.?)?"
+    )
+
+
+_CLOCK = _clock(":")
+_SIGN = "[-+\u2212]"
 _ZONE = (
-    r"(?:\s?(?P<zone>Z|z|(?:UTC|GMT)?[+-]\d\d(?::?\d\d)?|UTC|GMT)(?:\s?\([\w ]+\)|\s[A-Z]{3,4})?"
-    r"|\s(?P<abbreviation>[A-Z]{3,5}))?"
+    rf"(?:\s?(?P<zone>Z|z|(?:UTC|GMT)?{_SIGN}\d\d(?::?\d\d)?|(?:UTC|GMT){_SIGN}\d|UTC|GMT)"
+    r"(?:\s?\([\w ]+\)|\[[\w/+-]+\]|\s[A-Z]{3,4})?|\s(?P<abbreviation>[A-Z]{3,5}))?"
 )
-_TAIL = rf"(?:(?:T|,?\s+|\s@\s|:){_CLOCK}{_ZONE})?"
+_UNTIL = r"(?:\s*(?:-|\u2013|to|bis)\s*\d{1,2}:\d\d(?::\d\d)?)?"  # the end of a span, as in `10:00 - 11:00`
+_TAIL = rf"(?:(?:[Tt]|,?\s+|\s@\s|:){_clock('[:.h]')}{_ZONE}{_UNTIL})?"
 _MONTH = r"(?P<month>[A-Za-z]{3,9})\.?"
 _WEEKDAY = r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,?\s+)?"
 _ISO = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)?")
@@ -56,9 +71,7 @@ _FORMS = (
     ),
     ("ctime", re.compile(rf"{_WEEKDAY}{_MONTH}\s+(?P<d>\d{{1,2}})\s{_CLOCK}{_ZONE}\s(?P<y>\d{{4}})")),
 )
-_CLOCK_ONLY = re.compile(
-    rf"(?P<clock>{_CLOCK})(?:\s*(?:-|\u2013|to|bis)\s*\d{{1,2}}:\d\d(?::\d\d)?)?"
-)  # `10:00-11:00` too
+_CLOCK_ONLY = re.compile(rf"(?P<clock>{_CLOCK}){_UNTIL}")
 _NO_CLOCK = re.compile(r"(?!.*\d:\d\d).*\d.*")
 
 
@@ -119,7 +132,7 @@ def as_times(name: str, values: Sequence[object], said: TimeForm = AS_WRITTEN) -
             seconds = whole  # five decimals of a day are a second
         return _localised(name, Times(seconds, "days of Excel", since_1970=True, local=True), said.zone)
     numbers = _numbers(values)
-    if numbers is not None and (found := _of_numbers(name, numbers)) is not None:
+    if numbers is not None and (found := _of_numbers(name, numbers, said.form)) is not None:
         return found
     texts = [value.strip() if isinstance(value, str) else "" if value is None else str(value) for value in values]
     if said.form is not None and "%" in said.form:
@@ -168,15 +181,29 @@ def _numbers(values: Sequence[object]) -> FloatArray | None:
     return numbers if np.isfinite(numbers).sum() > _LEAST * len(numbers) else None
 
 
-def _of_numbers(name: str, numbers: FloatArray) -> Times | None:
+def _of_numbers(name: str, numbers: FloatArray, form: str | None) -> Times | None:
     low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
     if low >= _FIRST_HOUR and _are_hours(numbers[np.isfinite(numbers)]):
         return None  # 2026050110, an hour of a day, would be a second of the year 2034
+    said = _PER_SECOND[form] if form in FROM_START else _per_second_of(name)
     for written, per_second in _EPOCHS:
-        if low >= FIRST_S * per_second and high <= LAST_S * per_second:
+        known = said == per_second or (said is None and not (per_second == 1.0 and _are_thousands(numbers)))
+        if known and low >= FIRST_S * per_second and high <= LAST_S * per_second:
             return Times(numbers / per_second, written, since_1970=True)
     unit = _SINCE_START.get(name.strip().lower())
     return None if unit is None else Times(numbers * unit[1], f"{unit[0]} since the start", since_1970=False)
+
+
+def _per_second_of(name: str) -> float | None:
+    """Return the unit of time in a column's name, as a part of a second; None without one."""
+    found = _UNIT_OF.search(name.strip())
+    return None if found is None else _PER_SECOND[(found["low"] or found["high"])[:3].lower()]
+
+
+def _are_thousands(numbers: FloatArray) -> bool:
+    """Return whether all steps are multiples of 1000, as those of whole seconds in milliseconds from a start are."""
+    steps = np.diff(np.unique(numbers[np.isfinite(numbers)]))
+    return len(steps) > 1 and bool(np.all(steps % 1000.0 == 0.0))
 
 
 def _are_hours(numbers: FloatArray) -> bool:
@@ -190,7 +217,8 @@ def _are_hours(numbers: FloatArray) -> bool:
 
 def _compact(texts: Sequence[str]) -> bool:
     """Return whether these are digits only, as 20260501 or 20260501100000: dates rather than numbers of requests."""
-    return all(text[:2] in ("19", "20") and len(text) in (8, 10, 12, 14) and text.isdigit() for text in texts)
+    known = filter(None, texts)  # a row of totals has none
+    return all(text[:2] in ("19", "20") and len(text) in (8, 10, 12, 14) and text.isdigit() for text in known)
 
 
 # -- texts -------------------------------------------------------------------------------------------------------------
@@ -214,11 +242,23 @@ def _of_texts(name: str, texts: Sequence[str], said: TimeForm) -> Times | None:
         named = next((match["abbreviation"] for match in found if match["abbreviation"]), None)
         if named is not None and said.zone is None:
             raise BadInput("names a zone by letters, say which one it is by `time_zone`", f"time column {name}", named)
-        return _parsed(["" if match is None else _as_iso(match, order) for match in matches], written)
+        zoned = not _are_spans(found)
+        return _parsed(["" if match is None else _as_iso(match, order, zoned=zoned) for match in matches], written)
     return None
 
 
-def _as_iso(match: re.Match[str], order: str | None) -> str:
+def _are_spans(found: Sequence[re.Match[str]]) -> bool:
+    """Return whether the ends of spans of one length stand where offsets would, as in `10:00-11:00`."""
+    minutes = set()
+    for match in found:
+        zone = match["zone"] or ""
+        if match["S"] is not None or not re.fullmatch(r"-\d\d:\d\d", zone):
+            return False
+        minutes.add((60 * (int(zone[1:3]) - int(match["H"])) + int(zone[4:]) - int(match["M"])) % 1440)
+    return len(minutes) == 1 and len({match["zone"] for match in found}) > 1
+
+
+def _as_iso(match: re.Match[str], order: str | None, *, zoned: bool = True) -> str:
     parts = match.groupdict()
     if order is not None:
         day, month = (parts["a"], parts["b"]) if order == DAY_FIRST else (parts["b"], parts["a"])
@@ -235,12 +275,13 @@ def _as_iso(match: re.Match[str], order: str | None) -> str:
     if fraction := parts.get("f"):
         text += f".{fraction}"
     zone = parts["zone"]
-    if zone is None:
+    if zone is None or not zoned:
         return text
     zone = zone.removeprefix("UTC").removeprefix("GMT")
-    if zone[:1] not in ("+", "-"):
+    if not zone.strip("Zz"):
         return text + "Z"
-    return f"{text}{zone[:3]}:{zone[-2:] if len(zone) > 3 else '00'}"
+    sign, hours, minutes = "+" if zone[0] == "+" else "-", zone[1:3].zfill(2), zone[-2:] if len(zone) > 3 else "00"
+    return f"{text}{sign}{hours}:{minutes}"
 
 
 def _order(name: str, found: Sequence[re.Match[str]], said: TimeForm) -> str:
@@ -292,6 +333,16 @@ def _parsed(texts: Sequence[str], written: str, parse: Callable[[Sequence[bytes]
 def set_back_at(local_s: float) -> str | None:
     """Return a zone whose clocks show this time twice; None if no known one does."""
     return next((name for name in CHANGING if _change(local_s, name) < 0.0), None)
+
+
+def set_back_from(after_s: float, last_s: float) -> str | None:
+    """Return a zone in which an hour that clocks show twice begins after `after_s`, and at `last_s` at the latest."""
+    quarters = np.arange(np.floor(after_s / 900.0) + 1.0, np.floor(last_s / 900.0) + 1.0) * 900.0
+    for at_s in quarters.tolist():
+        for name in CHANGING:
+            if _change(at_s, name) < 0.0 <= _change(at_s - 900.0, name):
+                return name
+    return None
 
 
 def set_forward_between(begin_s: float, end_s: float) -> str | None:
