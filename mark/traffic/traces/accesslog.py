@@ -21,6 +21,7 @@ from mark.domain.errors import BadInput
 from mark.traffic.traces.arrivals import trace_of
 from mark.traffic.traces.bad_lines import DEFAULT, BadLines
 from mark.traffic.traces.blocks import BOM, CUT_OFF, beginning, blocks, shown, watched
+from mark.traffic.traces.files import said_of_files
 from mark.traffic.traces.health_checks import refuse_health_checks
 from mark.traffic.traces.log_json import JsonLog, from_container, in_container, json_log, messages_in, timed
 from mark.traffic.traces.log_text import (
@@ -291,9 +292,7 @@ class _Log:
         """The format, and how many lines, files and requests were left out."""
         tally = self.tally
         parts = [" and ".join(sorted(tally.formats))]
-        parts += [f"{len(self.files)} files"] if len(self.files) > 1 else []
-        others = len(self.left_out)
-        parts += [f"{others} other file{'s' if others > 1 else ''} not read"] if others else []
+        parts += filter(None, [said_of_files(len(self.files), len(self.left_out))])
         left_out = tally.lines - tally.requests
         parts += [f"{left_out} of {tally.lines} lines left out"] if left_out else []
         parts += [f"{path.name}: {CUT_OFF}" for path in tally.cut_files]

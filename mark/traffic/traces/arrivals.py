@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from mark.traffic.traces.columns import read_numbers
 from mark.traffic.traces.meanings import Kind, meaning_of
 from mark.traffic.traces.series import Series
 from mark.traffic.traces.steps import is_summary
-from mark.traffic.traces.trace import CHUNK_REQUESTS, CHUNK_S, LONGEST_S, Chunk, Trace, check_seconds
+from mark.traffic.traces.trace import CHUNK_REQUESTS, CHUNK_S, LONGEST_S, Chunk, Trace, check_seconds, date_of
 
 BIN_S = 1.0
 _LEAST_S = 60.0  # least length, so that a trace of one request leaves time to serve it
@@ -185,13 +185,14 @@ def read_arrivals(path: Path, header: str) -> Trace:
         )
         raise BadInput(f"{what}, or none for one row a request", f"{path} line 1", header)
     notes = (f"request size columns kept aside: {', '.join(further)}",) if further else ()
-    return trace_of(path.name, lambda: _times(path), notes=lambda: notes)
+    origin = float(first[0]) if len(first) else 0.0
+    trace = trace_of(path.name, lambda: (times - origin for times in _times(path)), notes=lambda: notes)
+    return replace(trace, began_s=date_of(origin))
 
 
 def _times(path: Path) -> Iterator[FloatArray]:
-    """Yield seconds from the first row, block by block, checked."""
-    origin: float | None = None
-    last = 0.0
+    """Yield times as in the file, block by block, checked."""
+    last: float | None = None
     for line, block in blocks(path):
         if line == 1:
             block = block[block.index(b"\n") + 1 :]
@@ -199,9 +200,9 @@ def _times(path: Path) -> Iterator[FloatArray]:
         times = read_numbers(block, line, path, ("t_seconds",), more=True)[:, 0]
         if not len(times):
             continue
-        if origin is None:
-            origin = last = float(times[0])
-            check_seconds(origin, f"{path} line {line}")
+        if last is None:
+            last = float(times[0])
+            check_seconds(last, f"{path} line {line}")
         steps = np.diff(times, prepend=last)
         if np.any(steps < 0.0):
             at = int(np.argmax(steps < 0.0))
@@ -210,4 +211,4 @@ def _times(path: Path) -> Iterator[FloatArray]:
                 f"t_seconds must not go back, {before:g} stands before", f"{path} line {line + at}", f"{times[at]:g}"
             )
         last = float(times[-1])
-        yield times - origin
+        yield times

@@ -144,9 +144,7 @@ def plain_numbers(values: Sequence[object]) -> FloatArray | None:
 
 def is_missing(value: object) -> bool:
     """Return whether the cell marks a missing value."""
-    if isinstance(value, str):
-        return value.strip().lower() in _MISSING
-    return value is None or value != value or value in (float("inf"), float("-inf")) or str(value) in ("<NA>", "NaT")
+    return str(value).strip().lower() in _MISSING
 
 
 def _quick(values: Sequence[object]) -> FloatArray | None:

@@ -17,14 +17,13 @@ from mark.traffic.traces.blocks import blocks, ends_within_line
 from mark.traffic.traces.columns import read_numbers
 from mark.traffic.traces.series import Series
 from mark.traffic.traces.steps import Rising, are_sums_so_far, rising
-from mark.traffic.traces.trace import CHUNK_REQUESTS, CHUNK_S, LONGEST_S, Chunk, Trace, check_seconds
+from mark.traffic.traces.trace import CHUNK_REQUESTS, CHUNK_S, LONGEST_S, Chunk, Trace, check_seconds, date_of
 
 COLUMNS = ("t_seconds", "count")
 GAPS = ("bridge", "zero", "interpolate", "fail")
 _ONLY_BIN_S = 60.0  # the width of a single row
 REACH = 1.5  # a bin reaches to the next one's start if that is at most this many widths away; otherwise there is a gap
 _LEAST_BIN_S = 0.999e-3  # a smaller width is a wrong unit, and no time stamp resolves it
-_DATED_S = 1e9  # September 2001: larger times are Unix seconds
 _MOST_COUNT = 1e15
 _MOST_FILLED = 20_000_000
 
@@ -84,7 +83,7 @@ def trace_of_counts(
 
     `where` is for BadInput.
     """
-    began_s = float(starts[0]) if starts[0] >= _DATED_S else None
+    began_s = date_of(float(starts[0]))
     starts = starts - starts[0]
     if starts[-1] > LONGEST_S:
         raise BadInput("spans more than ten years; is a time stamp wrong?", where, f"{starts[-1]:g} s")

@@ -13,11 +13,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 from mark.domain.errors import BadInput
-from mark.traffic.traces.blocks import blocks, ends_within_line, shown
+from mark.traffic.traces.blocks import LONGEST_LINE, beginning, blocks, ends_within_line, shown
 from mark.traffic.traces.cells import is_missing, plain_numbers
 from mark.traffic.traces.json_tables import tables_in
 from mark.traffic.traces.log_text import REQUEST_LIKE
@@ -106,7 +107,9 @@ def is_table(head: bytes) -> bool:
 
 def _text(path: Path, cut: Callable[[Path], None]) -> str:
     parts, size = [], 0
-    for _, block in blocks(path, cut=cut):
+    # An answer in JSON is often one line.
+    longest = MOST_BYTES if beginning(path, 1 << 10).lstrip()[:1] in (b"{", b"[") else LONGEST_LINE
+    for _, block in blocks(path, cut=cut, longest=longest):
         size += len(block)
         if size > MOST_BYTES:
             raise BadInput("more than 2 GiB; files with the header t_seconds,count are streamed", str(path))
@@ -137,7 +140,7 @@ def columns_of(frame: Any) -> Columns:
     if frame.index.name is not None or isinstance(frame.index, pd.DatetimeIndex):
         frame = frame.reset_index()
     return {
-        str(name): [str(value) for value in column] if pd.api.types.is_datetime64_any_dtype(column) else column.tolist()
+        str(name): [str(value) if isinstance(value, date) else value for value in column.tolist()]
         for name, column in frame.items()
     }
 

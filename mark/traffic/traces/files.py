@@ -19,6 +19,12 @@ LeftOut = tuple[str, str]
 """The name of a file, and why it is not read."""
 
 
+def said_of_files(read: int, others: int) -> str:
+    """Return how many of several files were read, for the line that says what was read; "" for a single one."""
+    parts = [f"{read} files"] if read > 1 else []
+    return ", ".join(parts + [f"{others} other file{'s' if others > 1 else ''} not read"] * (others > 0))
+
+
 def is_pattern(spec: str) -> bool:
     """Return whether it is a pattern of names. A file of exactly this name takes precedence."""
     return bool(_WILD & set(spec)) and not Path(spec).exists()

@@ -12,8 +12,9 @@ from pathlib import Path
 from mark.domain.errors import BadInput
 from mark.traffic.traces.accesslog import LogFile, LogReading, log_fault, log_file, read_logs
 from mark.traffic.traces.bad_lines import BadLines
+from mark.traffic.traces.cells import read_numbers
 from mark.traffic.traces.exports import Export, is_parquet, read_export
-from mark.traffic.traces.files import LeftOut
+from mark.traffic.traces.files import LeftOut, said_of_files
 from mark.traffic.traces.meanings import Kind, Meaning
 from mark.traffic.traces.stated import of_columns, stated
 from mark.traffic.traces.table_files import TableColumns, trace_of_table
@@ -124,7 +125,9 @@ def _tables(
             left_out.append((path.name, "no log and no table with times"))
         else:
             exports.append((path, export))
-    if any(export.named for _, export in exports):  # a program's own log may look like a table without a header
+    if (named := next((export for _, export in exports if export.named), None)) is not None:
+        exports = [(path, _under_header_of(named, export)) for path, export in exports]
+        # A program's own log may look like a table without a header.
         left_out += [(path.name, "no table with a header") for path, export in exports if not export.named]
         exports = [(path, export) for path, export in exports if export.named]
     suffixes = {_ROTATED.sub("", path.name).rpartition(".")[2] for path, _ in exports}
@@ -160,7 +163,8 @@ def _tables(
     notes = [f"{len(exports)} files, one below the other"] if len(exports) > 1 else []
     if left_out:
         notes.append(f"{len(left_out)} other files not read: {', '.join(f'{n} ({why})' for n, why in left_out[:5])}")
-    return replace(trace, notes=(*trace.notes, *notes))
+    read_as = ", ".join(filter(None, (trace.read_as, said_of_files(len(exports), len(left_out)))))
+    return replace(trace, read_as=read_as, notes=(*trace.notes, *notes))
 
 
 def _refuse_same_times(exports: Sequence[tuple[Path, Export]], columns: TableColumns) -> None:
@@ -203,11 +207,27 @@ def _said_of(export: Export) -> tuple[object, ...]:
     return export.unit, dict(export.meanings), stated(Meaning(Kind.COUNT), statements)
 
 
+def _under_header_of(named: Export, export: Export) -> Export:
+    """Return a table without a header under that of another one, if it continues its rows, as `split` leaves them."""
+    if export.named or (export.form, len(export.columns)) != (named.form, len(named.columns)):
+        return export
+    if _kinds_of(export) != _kinds_of(named):
+        return export
+    return replace(export, columns=dict(zip(named.columns, export.columns.values(), strict=True)), named=True)
+
+
+def _kinds_of(export: Export) -> list[tuple[bool, bool]]:
+    """Return for each column whether it holds times, and whether it holds numbers."""
+    peeks = {key: values[:_PEEK_ROWS] for key, values in export.columns.items()}
+    return [(_are_times(key, values), read_numbers(values) is not None) for key, values in peeks.items()]
+
+
 def _has_times(export: Export) -> bool:
-    for key, values in export.columns.items():
-        try:
-            if as_times(key, values[:_PEEK_ROWS]) is not None:
-                return True
-        except BadInput:
-            return True  # times; `trace_of_table` reports their fault
-    return False
+    return any(_are_times(key, values[:_PEEK_ROWS]) for key, values in export.columns.items())
+
+
+def _are_times(key: str, values: Sequence[object]) -> bool:
+    try:
+        return as_times(key, values) is not None
+    except BadInput:
+        return True  # `trace_of_table` reports the fault

@@ -88,10 +88,11 @@ _EACH = re.compile(
 )
 _LOGARITHM = re.compile(r"(?<![a-z])(?:log_?(?:10|2|1p|e)|ln|lg|log(?=\s?\()|log scale)(?![a-z])|[(\[]\s?log\s?[)\]]")
 _SUMMED = re.compile(
-    r"(?i)(?<![a-z])(?:cum|cumul\w*|kumul\w*|cumsum|acumulad\w*|accumulated|running[ _-](?:total|sum|count)"
+    r"(?i)(?<![a-z])(?:cum|cumul[a-z]*|kumul[a-z]*|cumsum|acumulad[a-z]*|accumulated|running[ _-](?:total|sum|count)"
     r"|so far|to[ _-]date)(?![a-z])"
 )
 _PERCENTILE = re.compile(r"(?<![a-z0-9])[pq]\d{1,2}(?:\.?\d+)?(?![0-9a-z])|[%\u00d8\u2300]")
+_LOAD = re.compile(r"(?i)(?<![a-z])load(?![a-z])")  # of requests if its unit is a rate, otherwise of a CPU
 _LETTERS = {
     "ms": "ms",
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds", "sek", "sekunde", "seconde", "segundo", "secondo"), "s"),
@@ -276,6 +277,8 @@ def _of_name(name: str) -> Meaning:
     per, long, summed = _PER.search(bare), _LONG.search(bare), _SUMMED.search(bare)
     # The `min` of `requests/min` is no minimum, and the `running` of a running total is no number at one moment.
     rest = _PER.sub(" ", bare)
+    if per is not None:
+        rest = _LOAD.sub(" ", rest)
     words = _words(_SUMMED.sub(" ", _LONG.sub(" ", rest)))
     roles = words.roles
     statistic = Role.STATISTIC in roles or _LOGARITHM.search(low) or _EACH.search(low) or _PERCENTILE.search(low)

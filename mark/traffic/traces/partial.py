@@ -68,10 +68,12 @@ def refuse_part(whole: Mapping[str, object], path: Path) -> None:
     if str(whole.get("status", "")).lower() in _RUNNING:
         raise BadInput("the query still ran: ask again", f"{path} status", str(whole["status"]))
     results = whole.get("MetricDataResults")
-    for result in results if isinstance(results, list) else ():
-        if isinstance(result, dict) and str(result.get("StatusCode", "Complete")) != "Complete":
+    known = [result for result in results if isinstance(result, dict)] if isinstance(results, list) else []
+    # The command line joins pages: each repeats the metric, and only the last one is complete.
+    for result in {result.get("Id"): result for result in known}.values():
+        if (status := str(result.get("StatusCode", "Complete"))) != "Complete":
             what = "CloudWatch has more data points than it gave: ask for the other pages, or for a shorter time"
-            raise BadInput(what, f"{path} StatusCode", str(result["StatusCode"]))
+            raise BadInput(what, f"{path} StatusCode", status)
 
 
 def _ended(answer: Mapping[str, object]) -> bool:

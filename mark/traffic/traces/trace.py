@@ -22,6 +22,7 @@ MOST_REQUESTS = 1e11
 LONGEST_S = 10 * 366 * DAY_S  # a longer span is a wrong time stamp
 MOST_PART_S = 366 * DAY_S  # simulated at a time: a year; a single wrong time stamp would otherwise run for days
 _MILLISECONDS = 1e11
+_DATED_S = 1e9  # September 2001: larger times are Unix seconds
 CHUNK_S = 300.0
 CHUNK_REQUESTS = 2_000_000
 
@@ -31,6 +32,11 @@ def check_seconds(first: float, where: str) -> None:
     if first >= _MILLISECONDS:
         what = "t_seconds is in milliseconds or less: convert it, or say `time_column` t_seconds for times since 1970"
         raise BadInput(what, where, f"{first:g}")
+
+
+def date_of(first_s: float) -> float | None:
+    """Return the Unix time of a trace's first row, if its `t_seconds` are Unix seconds."""
+    return first_s if first_s >= _DATED_S else None
 
 
 class Source(Protocol):

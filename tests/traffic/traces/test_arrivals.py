@@ -30,6 +30,11 @@ def test_an_arrivals_file_is_replayed_as_it_is(tmp_path: Path) -> None:
     np.testing.assert_allclose(drawn_load(trace, 0.0, 70.0).peak_rps, load.peak_rps)
 
 
+@pytest.mark.parametrize(("first_s", "began_s"), [(1_777_629_600.25, 1_777_629_600.25), (5.0, None)])
+def test_arrivals_with_unix_times_are_dated(tmp_path: Path, first_s: float, began_s: float | None) -> None:
+    assert open_trace(arrivals_file(tmp_path, [first_s, first_s + 9.0])).began_s == began_s
+
+
 def test_one_request_is_a_trace_of_a_minute(tmp_path: Path) -> None:
     trace = open_trace(arrivals_file(tmp_path, [5.0]))
     assert trace.duration_s == 60.0

@@ -8,7 +8,7 @@ import json
 import lzma
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,7 +25,7 @@ from mark.traffic.traces.exports import Export
 from mark.traffic.traces.meanings import UNITS
 from mark.traffic.traces.reader import open_trace
 from mark.traffic.traces.table_files import RECOGNISED, TableColumns, read_table, trace_of_table
-from mark.traffic.traces.times import TimeForm
+from mark.traffic.traces.times import TimeForm, as_times
 from mark.traffic.traces.trace import Trace
 
 T0 = 1_795_300_020
@@ -294,6 +294,47 @@ def test_parquet_is_read(tmp_path: Path) -> None:
     path = tmp_path / "traffic.parquet"
     pd.DataFrame({"requests": COUNTS}, index=pd.to_datetime(MINUTES, unit="s", utc=True)).to_parquet(path)
     assert total(open_trace(str(path))) == sum(COUNTS)
+
+
+def test_parquet_may_have_missing_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "traffic.parquet"
+    counts = pd.array([None, *COUNTS[1:]], dtype="Int64")
+    pd.DataFrame({"requests": counts}, index=pd.to_datetime(MINUTES, unit="s", utc=True)).to_parquet(path)
+    assert total(open_trace(str(path))) == sum(COUNTS[1:])
+
+
+def test_parquet_may_have_dates_and_hours(tmp_path: Path) -> None:
+    path = tmp_path / "traffic.parquet"
+    days = [date(2026, 5, 1 + i // 24) for i in range(48)]
+    pd.DataFrame({"date": days, "hour": [i % 24 for i in range(48)], "requests": COUNTS[:48]}).to_parquet(path)
+    trace = open_trace(str(path))
+    assert (total(trace), trace.bin_s) == (sum(COUNTS[:48]), 3600.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "utc"),
+    [
+        ("2026-05-01t10:00:00z", "10:00"),
+        ("2026-05-01 10:00 UTC+2", "08:00"),
+        ("2026-05-01T10:00:00+02:00[Europe/Berlin]", "08:00"),
+        ("2026-05-01T10:00:00\u221203:00", "13:00"),
+        ("2026-05-01 10:00 a. m.", "10:00"),
+        ("13.05.2026 10.00.00", "10:00"),
+        ("13/05/2026 10h00", "10:00"),
+        ("2026-05-01 10:00 - 10:59", "10:00"),
+        ("2026-05-01 10:00-05:00", "15:00"),
+    ],
+)
+def test_clocks_and_zones_of_several_languages(text: str, utc: str) -> None:
+    times = as_times("time", [text])
+    assert times is not None
+    assert str(np.datetime64(int(times.seconds[0]), "s"))[11:16] == utc
+
+
+def test_spans_without_blanks_are_no_offsets() -> None:
+    times = as_times("time", [f"2026-05-01 {hour:02}:00-{hour + 1:02}:00" for hour in range(9)])
+    assert times is not None
+    assert np.diff(times.seconds).tolist() == [3600.0] * 8
 
 
 @given(

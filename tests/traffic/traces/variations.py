@@ -812,6 +812,62 @@ case(
     None,
 )
 
+# Found by files of further tools.
+case(
+    "B100 title with the unit of a load",
+    "Load (req/s);\n" + table(["Zeit", "Wert"], [(iso(i), c) for i, c in enumerate(C)], ";"),
+    None,
+)
+case(
+    "B101 load with its unit",
+    table(["time", "Load (req/s)"], [(iso(i), c / 60) for i, c in enumerate(C)]),
+    S,
+)
+case(
+    "C9 cumulative requests",
+    table(["t", "cumulative_requests"], [(iso(i), v) for i, v in enumerate(counter())]),
+    S - C[0],
+)
+views = [(iso(i, 3600, "%Y%m%d"), at(i, 3600).hour, c) for i, c in enumerate(C)]
+case("D7 total below date and hour", table(["Date", "Hour", "Views"], [*views, ("", "", S)]), S)
+for number, (mark, end) in enumerate({" - ": "%H:59", "-": "%H:59", " to ": "%H:59"}.items(), 8):
+    spans = [(iso(i, 3600, f"%Y-%m-%d %H:00{mark}{end}"), c) for i, c in enumerate(C)]
+    case(f"D{number} span of an hour behind{mark.rstrip()} a date", table(["Interval", "Requests"], spans), S)
+half = (range(30), range(30, N))
+case(
+    "I8 split without a second header",
+    {
+        name: table(["time", "requests"] if name == "xaa.csv" else [], [(iso(i), C[i]) for i in rows]).lstrip()
+        for name, rows in zip(("xaa.csv", "xab.csv"), half, strict=True)
+    },
+    S,
+)
+
+
+def page(rows: range, status: str) -> dict[str, object]:
+    times = [iso(i, form="%Y-%m-%dT%H:%M:%SZ") for i in rows]
+    values = [C[i] for i in rows]
+    return {"Id": "m1", "Label": "Invocations", "Timestamps": times, "Values": values, "StatusCode": status}
+
+
+for number, (last, truth) in enumerate({"Complete": S, "PartialData": None}.items(), 20):
+    pages = [page(half[0], "PartialData"), page(half[1], last)]
+    case(f"L{number} pages of which the last is {last}", json.dumps({"MetricDataResults": pages}), truth)
+long = [[int(at(i).timestamp()), str(900_000 + 1000 * i)] for i in range(50_000)]
+case(
+    "L22 an answer of over a MiB on one line",
+    json.dumps(
+        {
+            "status": "success",
+            "data": {"resultType": "matrix", "result": [{"metric": {"__name__": "requests_total"}, "values": long}]},
+        }
+    ),
+    1000 * (len(long) - 1),
+)
+for number, name in enumerate(("t_ms", "elapsedMillis", "t"), 11):
+    rows = [(1_000_000_000 + 60_000 * i, c) for i, c in enumerate(C)]
+    case(f"G{number} milliseconds from a start in {name}", table([name, "requests"], rows), None)
+
 # Several readings are possible, or the form is unknown.
 REFUSED = frozenset(
     (
