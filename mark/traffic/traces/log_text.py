@@ -225,7 +225,9 @@ COMMON = TextLog(
 )
 LINES = TextLog(
     "lines with a time and a request",
-    re.compile(_TO_STAMP + rb"((?:" + ISO + rb")|(?:" + WEB + rb"))(?=[\s\]\"|),])[^\n]*?" + _ANSWERED, re.MULTILINE),
+    re.compile(
+        _TO_STAMP + rb"((?:" + ISO + rb")|(?:" + WEB + rb"))(?=[\s\]\"|),])[^\n]*?" + _REQUEST + _STATUS, re.MULTILINE
+    ),
     _LINE_FIELDS,
 )
 LINES_AFTER = TextLog(
@@ -238,7 +240,15 @@ LINES_AFTER = TextLog(
 )
 LINES_EPOCH = TextLog(
     "lines with a time since 1970 and a request",
-    re.compile(rb"^\[?(\d{10}(?:\.\d{1,6})?|\d{13}|\d{16}|\d{19})\]?[ \t][^\n]*?" + _ANSWERED, re.MULTILINE),
+    re.compile(rb"^\[?(\d{10}(?:\.\d{1,6})?|\d{13}|\d{16}|\d{19})\]?[ \t][^\n]*?" + _REQUEST + _STATUS, re.MULTILINE),
+    _LINE_FIELDS,
+)
+LINES_OTHER = TextLog(
+    LINES.name,
+    re.compile(
+        _TO_STAMP + rb"((?:" + ISO + rb")|(?:" + WEB + rb")|(?<![^\n])\d{10}\.\d{3})(?=[\s\]\"|),])[^\n]*?" + _ANSWERED,
+        re.MULTILINE,
+    ),
     _LINE_FIELDS,
 )
 LOGFMT = TextLog(
@@ -275,7 +285,18 @@ LTSV = TextLog(
     ),
     {label: rb"(?:.*\t)?" + label.encode() + rb":([^\t]*+)" for label in _LABELS},
 )
-FORMATS: tuple[TextLog, ...] = (ALB, CLASSIC, HAPROXY, COMMON, LINES, LINES_AFTER, LINES_EPOCH, LOGFMT, LTSV)
+FORMATS: tuple[TextLog, ...] = (
+    ALB,
+    CLASSIC,
+    HAPROXY,
+    COMMON,
+    LINES,
+    LINES_AFTER,
+    LINES_EPOCH,
+    LOGFMT,
+    LTSV,
+    LINES_OTHER,
+)
 CONNECTIONS = re.compile(rb'"- - - ?"')  # of TCP, in the logs of a balancer or of Envoy
 UNTIMED = re.compile(rb"^[^\n]*" + _REQUEST + _STATUS, re.MULTILINE)
 
