@@ -48,6 +48,9 @@ _LACKING = re.compile(r"truncat|partial|incomplete|limited to|more rows|first [\
 _MINUTES = re.compile(r"\b\d+\s?min\b", re.IGNORECASE)  # the length of a row, and no minimum
 _LIMITED = re.compile(r"\b(?:limit|top|first|head)\s+([\d,_]+)", re.IGNORECASE)
 
+_VICTORIA = {"metric", "values", "timestamps"}
+_GRAPHITE_COUNTS = re.compile(r"(?<![a-z])(?:counts?|hitcount|sum)(?![a-z])", re.IGNORECASE)
+
 Columns = Mapping[str, Sequence[object]]
 
 
@@ -164,6 +167,8 @@ def _json(text: str, path: Path) -> Export | None:
         return found
     if isinstance(whole, dict):
         refuse_part(whole, path)
+        if whole.keys() >= _VICTORIA:
+            return _victoria([whole], path)
         readers = (_prometheus, _cloudwatch_statistics, _cloudwatch_data, _insights, _datadog, _histogram, _columnwise)
         for read in readers:
             if (found := read(whole, path)) is not None:
@@ -183,7 +188,7 @@ def _json(text: str, path: Path) -> Export | None:
         refuse_fewer(whole, len(rows), found.columns if found is not None else {}, path)
         return replace(found, stated=of_object(whole)) if found is not None and rows != [whole] else found
     if isinstance(whole, list) and all(isinstance(row, dict) for row in whole):
-        return _columnwise(whole, path) or _rows(whole, path)
+        return _graphite(whole, path) or _columnwise(whole, path) or _rows(whole, path)
     if isinstance(whole, list) and all(isinstance(row, list) and len(row) == 2 for row in whole):
         return _pairs(whole, "JSON pairs", "column 2", path, named=False)
     return None
@@ -209,7 +214,8 @@ def _json_lines(text: str, path: Path) -> Export | None:
         else:
             rows.append(row)
     k6 = all({"metric", "type", "data"} <= row.keys() for row in rows)
-    found = _k6(rows, path) if k6 else _rows(rows, path)
+    victoria = all(row.keys() >= _VICTORIA for row in rows)
+    found = _k6(rows, path) if k6 else _victoria(rows, path) if victoria else _rows(rows, path)
     return None if found is None else replace(found, bad=bad)
 
 
@@ -311,6 +317,35 @@ def _prometheus(whole: Mapping[str, object], path: Path) -> Export | None:
         values = one.get("values")
         series.append((name if known else labelled, values if isinstance(values, list) else [], None))
     return _several(series, "Prometheus range query", path)
+
+
+def _victoria(rows: Sequence[Mapping[str, Any]], path: Path) -> Export | None:
+    """Read the raw samples of VictoriaMetrics' export, an object a series."""
+    result = []
+    for row in rows:
+        values, times = row["values"], row["timestamps"]
+        known = plain_numbers(times) if isinstance(times, list) else None
+        if known is None or not isinstance(values, list) or len(values) != len(known):
+            raise BadInput("as many timestamps as values are needed", str(path))
+        result.append({"metric": row["metric"], "values": list(zip((known / 1e3).tolist(), values, strict=True))})
+    return _prometheus({"data": {"resultType": "matrix", "result": result}}, path)
+
+
+def _graphite(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None:
+    """Read Graphite's series, whose points have the value first.
+
+    Its metrics are numbers of each row or rates, which only some names say.
+    """
+    if not rows or not all(row.keys() >= {"target", "datapoints"} for row in rows):
+        return None
+    series = []
+    for row in rows:
+        points = row["datapoints"] if isinstance(row["datapoints"], list) else []
+        series.append((str(row["target"]), [point[::-1] for point in points if isinstance(point, list)], None))
+    found = _several(series, "Graphite series", path)
+    name = series[0][0]
+    is_open = len(rows) == 1 and meaning_of(name).unit is None and not _GRAPHITE_COUNTS.search(name)
+    return replace(found, meanings={name: Meaning(Kind.UNCLEAR)}) if is_open and meaning_of(name).counts else found
 
 
 def _cloudwatch_statistics(whole: Mapping[str, object], path: Path) -> Export | None:

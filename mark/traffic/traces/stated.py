@@ -50,6 +50,9 @@ _CLOCK = re.compile(r"(\d{1,2}):(\d\d):(\d\d)")
 _LENGTHS = {"ms": 1e-3, "mi": 60.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _OUTCOME = re.compile(r"(?:http)?(?:status|response)?(?:class|code)|(?:http)?status|result|outcome|response")
 _OF_REQUESTS = (Kind.REQUESTS, Kind.PERHAPS, Kind.PART, Kind.ERRORS)
+_CODE = re.compile(r"([1-5](?:\d\d|(xx)))(?:\.0)?")
+_WORD = re.compile(r"[\w.-]*[A-Za-z][\w.-]*")
+_NO_LABEL = re.compile(r"[^\w.]+")
 _FLAGS = {
     **dict.fromkeys(
         ("partial", "incomplete", "truncated", "estimated", "interpolated", "isforecast", "forecast"), True
@@ -57,6 +60,9 @@ _FLAGS = {
     **dict.fromkeys(("complete", "iscomplete", "final", "isfinal"), False),
 }
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_ABOUT_NUMBERS = (
+    _STATISTIC | _UNIT | _KIND | set(_FLAGS) | {"series", "metric", "metricname", "name", "label", "legend"}
+)
 _FACTOR = re.compile(r"scale|scaling|multiplier|(?:scale|scaling)?factor")
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(%)?(?:\s*(?::|/|in|of)\s*(\d+(?:\.\d+)?))?")
 
@@ -124,6 +130,26 @@ def stated(meaning: Meaning, statements: Sequence[Statement]) -> Meaning:
         if meaning_of(f"{value} count").kind not in (Kind.REQUESTS, Kind.COUNT):
             return Meaning(Kind.UNCLEAR)
     return meaning
+
+
+def part_of(columns: Iterable[Statement]) -> Kind | None:
+    """Return the kind of counts beside a column that is the same in all rows, if it selects a part of the requests.
+
+    It is read as a label of the counts, such as `method` GET, or as a status.
+    """
+    for key, value in columns:
+        name = key.removesuffix(".keyword")  # of Elasticsearch
+        plain = _plain(name)
+        code, outcome = _CODE.fullmatch(value), _OUTCOME.fullmatch(plain)
+        if outcome or (code and code[2]):
+            found = meaning_of(f"requests {code[1] if code else value}")
+        elif code or plain in _ABOUT_NUMBERS or not _WORD.fullmatch(value):
+            continue
+        else:
+            found = meaning_of(f'requests{{{_NO_LABEL.sub("_", name)}="{value}"}}')
+        if found.kind in (Kind.PART, Kind.ERRORS):
+            return found.kind
+    return None
 
 
 def doubt(meaning: Meaning, statements: Sequence[Statement], step_s: float, whole_s: float) -> Doubt | None:

@@ -41,7 +41,7 @@ from mark.traffic.traces.meanings import (
 from mark.traffic.traces.overlaps import repeated_row
 from mark.traffic.traces.partial import is_limit
 from mark.traffic.traces.several import K6, NAMES, chosen_series, is_part_beside, series_of
-from mark.traffic.traces.stated import Statement, doubt, is_statement, of_columns, sample_of, stated
+from mark.traffic.traces.stated import Statement, doubt, is_statement, of_columns, part_of, sample_of, stated
 from mark.traffic.traces.steps import FALLS, Rising, check_clocks, is_summary, rising, unfolded
 from mark.traffic.traces.time_columns import (
     TableRows,
@@ -198,7 +198,8 @@ class _Table:
         self._series: list[str] = []  # of each row, if there are several
         self._aside: set[str] = set()  # columns that number the rows or hold other times
         self._take_series()
-        self._stated = [*export.stated, *of_columns(self.rows.columns)]
+        same = of_columns(self.rows.columns)
+        self._stated, self._part = [*export.stated, *same], part_of(same)
 
     def _take_series(self) -> None:
         rows, said = self.rows, self._said
@@ -402,6 +403,8 @@ class _Table:
                 if name not in self._export.meanings:  # a format knows its own fields
                     of_rows = is_statement(name, self._stated)
                     meaning = Meaning(Kind.MEASURE) if of_rows else stated(meaning, self._stated)
+                if self._part is not None and meaning.counts:
+                    meaning = replace(meaning, kind=self._part)
                 found.append(_Column(name, numbers, meaning))
         shown = [column.name for column in found if column.name not in self._aside]
         for i, one in enumerate(found):

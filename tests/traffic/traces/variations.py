@@ -791,7 +791,7 @@ beside = {
 beside |= {"multiplier": 10, "partial": "true", "complete": "no", "is_forecast": 1, "func": "mean", "rollup": "avg"}
 for number, (name, value) in enumerate(beside.items(), 55):
     case(f"B{number} {name}", table(["Time", "requests", name], [(iso(i), c, value) for i, c in enumerate(C)]), None)
-fine = {"status": 200, "duration_s": 60, "seconds": 0, "scale": 1, "partial": "false", "complete": "yes"}
+fine = {"env": "prod", "duration_s": 60, "seconds": 0, "scale": 1, "partial": "false", "complete": "yes"}
 for number, (name, value) in enumerate(fine.items(), 70):
     case(f"B{number} {name}", table(["Time", "requests", name], [(iso(i), c, value) for i, c in enumerate(C)]), S)
 for number, (result, truth) in enumerate({"mean": None, "max": None, "sum": S, "_result": S}.items(), 80):
@@ -813,6 +813,14 @@ case(
 )
 
 # Found by files of further tools.
+parts = {"status": 200, "response.keyword": 200, "method": "GET", "cache_status": "HIT", "class": "2xx", "result": "ok"}
+for number, (name, value) in enumerate(parts.items(), 110):
+    rows_of_part = [(iso(i), value, c) for i, c in enumerate(C)]
+    case(f"B{number} the same {name} in all rows", table(["@timestamp per minute", name, "Count"], rows_of_part), None)
+own = {"region": "eu-west-1", "path": "/api/get", "service": "web", "name": "x", "limit": 500, "host": "10.0.0.1"}
+for number, (name, value) in enumerate(own.items(), 120):
+    rows_of_all = [(iso(i), value, c) for i, c in enumerate(C)]
+    case(f"B{number} the same {name} in all rows", table(["time", name, "requests"], rows_of_all), S)
 case(
     "B100 title with the unit of a load",
     "Load (req/s);\n" + table(["Zeit", "Wert"], [(iso(i), c) for i, c in enumerate(C)], ";"),
@@ -864,6 +872,19 @@ case(
     ),
     1000 * (len(long) - 1),
 )
+graphite = {
+    "stats_counts.http.requests": (C, S),
+    "perSecond(http.requests.count)": ([c / 60 for c in C], S),
+    "stats.http.requests": (C, None),
+    "servers.web1.cpu.user": (C, None),
+}
+for number, (name, (numbers, truth)) in enumerate(graphite.items(), 20):
+    points = [[n, int(at(i).timestamp())] for i, n in enumerate(numbers)]
+    case(f"E{number} Graphite's {name}", json.dumps([{"target": name, "datapoints": points}]), truth)
+samples = {"values": counter(), "timestamps": [1000 * int(at(i).timestamp()) for i in range(N)]}
+for number, (pods, truth) in enumerate({("a",): S - C[0], ("a", "b"): None}.items(), 24):
+    exported = [{"metric": {"__name__": "http_requests_total", "pod": pod}, **samples} for pod in pods]
+    case(f"E{number} VictoriaMetrics of {len(pods)} pods", "\n".join(map(json.dumps, exported)) + "\n", truth)
 for number, name in enumerate(("t_ms", "elapsedMillis", "t"), 11):
     rows = [(1_000_000_000 + 60_000 * i, c) for i, c in enumerate(C)]
     case(f"G{number} milliseconds from a start in {name}", table([name, "requests"], rows), None)
