@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from mark.domain.errors import BadInput
+from mark.domain.percent import percent
 from mark.planning.demand.counting_watch import counting_watched
 from mark.studies.report.htmlpage import html_of
 from mark.studies.report.report import Report
@@ -86,7 +87,7 @@ def progress(label: str) -> Iterator[Callable[[float], None]]:
 
     def tell(share: float) -> None:
         nonlocal told
-        told = f"{label}: {share:.0%}"
+        told = f"{label}: {percent(share, 0)}"
         lines.say(told)
 
     def repeat() -> None:  # because the first share may take minutes: imports, compilation

@@ -21,6 +21,7 @@ import numpy as np
 from mark.domain.arrays import FloatArray, IntArray
 from mark.domain.errors import BadInput
 from mark.domain.extras import module_of
+from mark.domain.percent import percent
 from mark.insurance.codes import ParityCode, check_shape, fits_grid
 from mark.insurance.insurance_settings import CONCAT, SUM
 from mark.models.from_torch import TorchModel
@@ -177,8 +178,8 @@ def write_parity(found: ParityTraining, model: Path, data: ParityData, folder: P
     torch = module_of("torch", _WHERE)
     best = found.chosen
     if best.degraded_accuracy <= found.chance:
-        what = f"reconstructions are no better than guessing ({found.chance:.1%}): give more items, or a smaller k"
-        raise BadInput(what, f"A_d of {best.code.name}, k = {best.code.k}", f"{best.degraded_accuracy:.1%}")
+        what = f"reconstructions are no better than guessing ({percent(found.chance)}): give more items, or a smaller k"
+        raise BadInput(what, f"A_d of {best.code.name}, k = {best.code.k}", percent(best.degraded_accuracy))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         models = [_write(torch, network, folder, p, data.items) for p, network in enumerate(best.networks, start=1)]

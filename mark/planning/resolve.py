@@ -10,6 +10,7 @@ from mark.domain.catalog.commitment import DISCOUNTS
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.function_offer import EVERY_ARM64_FUNCTION, EVERY_FUNCTION, FunctionOffer, sizes_among
 from mark.domain.offer import Catalog, Market, Offer
+from mark.domain.percent import percent
 from mark.domain.profile import Candidate, Profile
 from mark.domain.promise_help import PromiseHelp
 from mark.domain.service import FunctionUse, ResolvedService, ServiceConfig
@@ -134,7 +135,8 @@ def _candidate(service: ServiceConfig, of_model: Mapping[str, Profile], instance
         return found
     allowed, alone = 1.0 - service.slo.attainment, late_alone(found, service.slo.rt_max_s)
     if alone > allowed:
-        return f"{alone:.2%} of the requests take longer than RT_max even where none waits, {allowed:.2%} may"
+        late = f"{percent(alone, 2)} of the requests take longer than RT_max even where none waits"
+        return f"{late}, {percent(allowed, 2)} may"
     return found
 
 
@@ -235,9 +237,9 @@ def _closest(service: ServiceConfig, of_model: Mapping[str, Profile], types: lis
     if found_in_time:
         share, name = max(found_in_time)
         return (
-            f"no offer meets the SLO of {service.name} ({service.slo.attainment:.2%} within "
-            f"{service.slo.rt_max_s * 1e3:g} ms): closest is {name}, where at most {share:.2%} take less than RT_max, "
-            f"however many instances there are"
+            f"no offer meets the SLO of {service.name} ({percent(service.slo.attainment, 2)} within "
+            f"{service.slo.rt_max_s * 1e3:g} ms): closest is {name}, where at most {percent(share, 2)} take less "
+            f"than RT_max, however many instances there are"
         )
     least_s, name = min(times)
     return f"{what}: closest is {name} with {least_s * 1e3:.1f} ms for one {service.model} request"

@@ -20,6 +20,7 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
+from mark.domain.percent import percent
 from mark.domain.profile import MOST_BATCH, Profile, ProfileRow
 from mark.profiling.table import load_profiles
 
@@ -190,8 +191,8 @@ class Measured:
         noisy = [size for size in self.sizes if size.half_s > self.precision * size.mean_s]
         if noisy:
             found.append(
-                f"the mean of {_listed(noisy)} is known worse than to +-{self.precision:.1%}: the machine is noisy, or "
-                "more seconds are needed"
+                f"the mean of {_listed(noisy)} is known worse than to +-{percent(self.precision)}: the machine is "
+                "noisy, or more seconds are needed"
             )
         if few := [size for size in self.sizes if not size.p99_is_certain]:
             found.append(f"p99 is uncertain for {_listed(few)}: measured fewer than {LEAST_FOR_P99} times")
@@ -296,7 +297,7 @@ def profile_csv(measured: Sequence[Measured], file: Path) -> str:
     writer.writerows(others)
     rows_of = ((one, *pair) for one in measured for pair in zip(one.profile().rows, one.sizes, strict=True))
     for one, row, size in rows_of:
-        said = f"mark profile: {size.count} times, +-{size.half_s / size.mean_s:.1%}"
+        said = f"mark profile: {size.count} times, +-{percent(size.half_s / size.mean_s)}"
         source = said if size.p99_is_certain else f"{said}, p99 uncertain"
         writer.writerow({"model": one.model, "instance": one.instance, **asdict(row), "source": source})
     return text.getvalue()

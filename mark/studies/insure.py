@@ -22,6 +22,7 @@ from mark.config.service_file import load_service
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.faults import NO_FAULTS, Faults
+from mark.domain.percent import percent
 from mark.domain.rules.admission import TOLERANCE_S
 from mark.domain.service import ServiceConfig
 from mark.domain.slo import Slo
@@ -164,9 +165,8 @@ def insure(request: RunRequest, instance: str | None = None, *, executor: StudyE
     calm = cheapest_of_one_type(_with_faults(inputs, NO_FAULTS))
     slo = inputs.resolved.slo
     if calm is None:
-        what = (
-            f"no fixed fleet keeps {slo.attainment:.2%} within {slo.rt_max_s * 1e3:g} ms, even if no instance is slow"
-        )
+        promise = f"{percent(slo.attainment, 2)} within {slo.rt_max_s * 1e3:g} ms"
+        what = f"no fixed fleet keeps {promise}, even if no instance is slow"
         raise Infeasible(f"{what}: allow a larger slo_ms, or faster instances")
     task = _Task(replace(request, progress=None), *calm)
     tasks = [replace(task, options=options) for options in ((NONE, INSTANCES, PARITY, REPLICATE), (HEDGE,))]

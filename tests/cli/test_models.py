@@ -93,8 +93,8 @@ def test_a_diff_says_files_metrics_latency_and_dollars(capsys: Captured) -> None
     assert usd["before"] == pytest.approx(0.08925 / 3600 / (8 / 0.040) * 1e6, rel=1e-6)
     assert main(["models", "diff", f"ranker@{old}", f"ranker@{new}"]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert "c7i.large, batch 8, ms 40 60 +50.0%" in lines
-    assert "c7i.large, $ per million 0.124 0.186 +50.0%" in lines
+    assert "c7i.large, batch 8, ms 40 60 +50.0 %" in lines
+    assert "c7i.large, $ per million 0.124 0.186 +50.0 %" in lines
     assert "more.py added" in lines
 
 

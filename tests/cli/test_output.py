@@ -87,7 +87,7 @@ def test_progress_into_a_pipe_is_a_line_after_one_second_and_every_ten(
         for share in (0.1, 0.2, 0.3, 0.4, 0.5):
             tell(share)
             now.s += 6.0
-    assert capsys.readouterr() == ("", "simulating: 20%\nsimulating: 40%\n")
+    assert capsys.readouterr() == ("", "simulating: 20 %\nsimulating: 40 %\n")
 
 
 def test_progress_is_shown_before_the_work_reports_any(now: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,7 +112,7 @@ def test_an_impossible_promise_names_what_would_help(
     arguments = [file] if command == "check" else [TRACE, "--service", file, "--duration", "10m"]
     assert main([command, *arguments]) == 3
     err = capsys.readouterr().err
-    assert "at most 99.27% take less than RT_max" in err
+    assert "at most 99.27 % take less than RT_max" in err
     assert "these changes would help: slo_ms = 91 (RT_max + 11 ms)" in err
     assert "instances = [c7i.xlarge] at $0.18/h an instance" in err
     assert err.count("\n") == 1

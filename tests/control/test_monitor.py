@@ -107,7 +107,7 @@ def test_the_reason_is_in_figures() -> None:
     (command,), _ = MONITOR.check(0.0, RecentAnswers(1000, 951), MonitorState())
     assert str(command) == (
         "launch 1 c5.large/on-demand, +0.09 $/h: "
-        "SLO monitor: 95.1% of the last 1000 requests within 600 ms, promised 98.0%"
+        "SLO monitor: 95.1 % of the last 1000 requests within 600 ms, promised 98.0 %"
     )
 
 

@@ -55,7 +55,7 @@ def test_a_refused_rescue_is_bought_elsewhere_in_its_round() -> None:
     assert rescues(bench) == [(OD, f"no {OD}"), (SPOT, f"no {SPOT}"), (BIG.name, "done")]
     assert bench.controller.state.monitor.extra == 1
     (_, command, _) = bench.store.journal[-1]
-    assert command.reason.endswith(f"600 ms, promised 98.0%; {OD} is not to be had"), "said once"
+    assert command.reason.endswith(f"600 ms, promised 98.0 %; {OD} is not to be had"), "said once"
 
 
 def test_a_stand_in_is_kept_through_the_pause() -> None:

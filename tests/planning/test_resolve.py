@@ -219,7 +219,7 @@ def test_promise_that_a_tail_breaks_alone_names_the_highest_share() -> None:
     asked = replace(
         load_service("inception-v3"), model="m", functions=(), instances=("c5.large",), slo=Slo(0.08, 0.995)
     )
-    with pytest.raises(Infeasible, match=r"closest is c5.large, where at most 99.27% take less than RT_max"):
+    with pytest.raises(Infeasible, match=r"closest is c5.large, where at most 99.27 % take less than RT_max"):
         resolve(asked, load_catalog("aws-2019"), profiles)
     kept = resolve(replace(asked, slo=Slo(0.08, 0.98)), load_catalog("aws-2019"), profiles)
     assert kept.candidates[0].late_shares is not None

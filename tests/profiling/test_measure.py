@@ -209,7 +209,7 @@ def test_the_file_keeps_what_it_has_of_others(tmp_path: Path) -> None:
     assert found["c5.large"].rows[0].latency_ms == 30.5
     assert [(row.batch, row.latency_ms) for row in found["local"].rows] == [(1, 10.0), (4, 20.0)]
     assert '"here, there"' in text
-    assert '"mark profile: 9 times, +-0.1%, p99 uncertain"' in text
+    assert '"mark profile: 9 times, +-0.1 %, p99 uncertain"' in text
 
 
 def test_a_file_that_is_no_profile_is_left_alone(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_no_change_costs_nothing(shop: RunRequest) -> None:
 def test_a_change_that_breaks_the_promise_says_so_first() -> None:
     found = ServiceDiff(result(usd=9.5), result(usd=4.5, attainment=0.9), {"slo_ms": (600.0, 300.0)})
     said = service_diff_markdown(found).split("\n")
-    assert said[0] == "### This change saves $152 a month (-50%)"
+    assert said[0] == "### This change saves $152 a month (-50 %)"
     assert said[2] == "Before, the service keeps its promise; after, it misses its promise."
     assert "- `slo_ms`: 600 → 300" in said
 

@@ -33,6 +33,7 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Forecast
+from mark.domain.percent import percent
 from mark.domain.plan import Plan
 from mark.domain.promise_outlook import SAME_CONFIDENCE
 from mark.domain.service import ResolvedService
@@ -323,8 +324,8 @@ def confidence_notes(confidence: float, slo: Slo) -> tuple[str, ...]:
     if confidence >= slo.confidence - SAME_CONFIDENCE:
         return ()
     return (
-        f"this window keeps the promise with a probability of {confidence:.0%} at best; slo_confidence asks for "
-        f"{slo.confidence:.0%}",
+        f"this window keeps the promise with a probability of {percent(confidence, 0)} at best; "
+        f"slo_confidence asks for {percent(slo.confidence, 0)}",
     )
 
 

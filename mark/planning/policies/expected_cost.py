@@ -29,6 +29,7 @@ from mark.domain.arrays import FloatArray, IntArray
 from mark.domain.fleet import Fleet, Phase
 from mark.domain.load import Forecast
 from mark.domain.offer import Market
+from mark.domain.percent import percent
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
@@ -241,7 +242,8 @@ class ExpectedCostPolicy:
     def _held(self, fleet: FixedFleet) -> str:
         return (
             f"{fleet.count} {self._offers[fleet.offer].name} throughout would have kept the promise for "
-            f"{fleet.fixed_usd / fleet.planned_usd:.0%} of the cost of following the load: their capacity is held"
+            f"{percent(fleet.fixed_usd / fleet.planned_usd, 0)} of the cost of following the load: "
+            "their capacity is held"
         )
 
     def _wanted(
@@ -479,7 +481,9 @@ class ExpectedCostPolicy:
         budget = ""
         if not self._resolved.functions_in_time:
             unspent = 1.0 - min(1.0, context.answered.burnt(self._resolved.slo))
-            budget = f", priced at ${1e6 * usd_per_overflow:,.2f} a million; {unspent:.0%} of their budget is left"
+            budget = (
+                f", priced at ${1e6 * usd_per_overflow:,.2f} a million; {percent(unspent, 0)} of their budget is left"
+            )
         targets, unit = [], self._resolved.service.unit
         for name, count in self._pools.spread(kept, live, terms).items():
             i = self._pools.pool_of[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from mark.domain.percent import percent
 from mark.personal.settings import SQUARED
 from mark.serving.frontend import pages
 
@@ -33,7 +34,7 @@ def personal_page(name: str, said: dict[str, Any]) -> str:
         ("keys in memory", f"{said['keys_in_memory']:,}"),
         ("heads in memory", f"{said['heads']:,}"),
         ("memory", f"{said['used_bytes'] / 1e6:,.1f} MB of {said['memory_bytes'] / 1e6:,.0f} MB"),
-        ("reach: items of the table that were shown", "unknown" if said["reach"] is None else f"{said['reach']:.1%}"),
+        ("reach: items of the table that were shown", "unknown" if said["reach"] is None else percent(said["reach"])),
         ("answers by the head of a key", f"{answers['head']:,}"),
         ("answers by the prior for a new key", f"{answers['prior']:,}"),
         ("answers by the prior for want of a key", f"{answers['without_key']:,}"),

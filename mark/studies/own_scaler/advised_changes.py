@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from mark.domain.percent import percent
 from mark.planning.policies.names import AS_IS, BEST_FIXED
 from mark.simulation.result import SimulationResult
 from mark.studies.own_scaler.scaler_advice import LEAST_WASTE, AdvisedChange, ScalerAdvice, static_minimum
@@ -22,7 +23,8 @@ def changes(advice: ScalerAdvice) -> list[AdvisedChange]:
         found.append(
             AdvisedChange(
                 "late",
-                f"Your scaler answered {now.late_share:.2%} of the requests late; the promise allows {allowed:.2%}.",
+                f"Your scaler answered {percent(now.late_share, 2)} of the requests late; "
+                f"the promise allows {percent(allowed, 2)}.",
             )
         )
     found += _others(advice)
@@ -34,10 +36,11 @@ def _minimum(advice: ScalerAdvice) -> AdvisedChange:
     history, now, lowest = advice.history, advice.now, static_minimum(advice)
     replicas, usd = history.replicas, lowest.usd_per_month
     if lowest.replicas > 1.0 and usd > LEAST_WASTE * now.month_usd:
-        text = f"Your scaler stood at its minimum of {lowest.replicas:g} replicas for {lowest.share:.0%} of the time, "
+        text = f"Your scaler stood at its minimum of {lowest.replicas:g} replicas "
+        text += f"for {percent(lowest.share, 0)} of the time, "
         if advice.settings is None or advice.settings.held is None:
             text += (
-                f"when {lowest.needed:.1f} on average, used to 100%, would have carried the load. A lower minimum "
+                f"when {lowest.needed:.1f} on average, used to 100 %, would have carried the load. A lower minimum "
                 f"saves less than ${usd:,.0f} of ${now.month_usd:,.0f} a month, by the utilisation that your scaler "
                 "aims at. "
             )
@@ -54,8 +57,12 @@ def _minimum(advice: ScalerAdvice) -> AdvisedChange:
     busy = float(np.nansum(rps[known]) / max(1e-9, replicas[known].sum() * advice.rps_per_replica))
     return AdvisedChange(
         "busy",
-        (f"Your scaler stood at zero replicas for {asleep:.0%} of the time, which costs nothing. " if asleep else "")
-        + f"Your replicas were {busy:.0%} busy on average: one can do {advice.rps_per_replica:.3g} "
+        (
+            f"Your scaler stood at zero replicas for {percent(asleep, 0)} of the time, which costs nothing. "
+            if asleep
+            else ""
+        )
+        + f"Your replicas were {percent(busy, 0)} busy on average: one can do {advice.rps_per_replica:.3g} "
         f"{history.workload.unit.name}/s.",
     )
 
@@ -78,7 +85,7 @@ def _others(advice: ScalerAdvice) -> list[AdvisedChange]:
         told = f" ({_lateness(settings)})"
     elif advice.part.late_share is not None:
         missed = advice.part.late_share > 1.0 - advice.slo.attainment
-        told = f" ({advice.part.late_share:.2%} late)"
+        told = f" ({percent(advice.part.late_share, 2)} late)"
     month_usd = None if mark is None else mark.month_usd
     found = []
     if mark is not None and month_usd is not None:
@@ -96,7 +103,7 @@ def _others(advice: ScalerAdvice) -> list[AdvisedChange]:
         elif saved <= 0.0:
             text += "it would save nothing." if not missed else "keeping the promise costs more."
         else:
-            text += f"{saved / own_usd:.0%} less."
+            text += f"{percent(saved / own_usd, 0)} less."
         found.append(AdvisedChange("mark", text, saved if mark.kept else None))
     fixed_usd = None if fixed is None or not fixed.kept else fixed.month_usd
     whole_days = advice.part.hours >= _WHOLE_DAY_H
@@ -112,4 +119,6 @@ def _others(advice: ScalerAdvice) -> list[AdvisedChange]:
 def _lateness(result: SimulationResult) -> str:
     late = 1.0 - (1.0 if result.slo_result.attainment is None else result.slo_result.attainment)
     minutes = round(result.trace.duration_s / 60.0)
-    return f"{late:.2%} late; {result.slo_result.minutes_below_target:,} of {minutes:,} minutes below the promise"
+    return (
+        f"{percent(late, 2)} late; {result.slo_result.minutes_below_target:,} of {minutes:,} minutes below the promise"
+    )

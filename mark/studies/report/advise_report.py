@@ -137,8 +137,8 @@ def _notes(advice: ScalerAdvice) -> list[str]:
     elif simulated is not None and simulated.month_usd is not None and part.month_usd > 0.0:
         off = simulated.month_usd / part.month_usd - 1.0
         notes.append(
-            f"your scaler's settings cost {abs(off):.0%} {'more' if off >= 0.0 else 'less'} in the simulation than was "
-            "measured on the same days: the other rows may be off by as much"
+            f"your scaler's settings cost {percent(abs(off), 0)} {'more' if off >= 0.0 else 'less'} in the simulation "
+            "than was measured on the same days: the other rows may be off by as much"
         )
     of_rows = noted_once({_row_name(name, advice): one.notes for name, one in advice.results.items()})
     return [*notes, *advice.notes, *of_rows]

@@ -187,7 +187,7 @@ def _compared(
     name: str, unit: Callable[[float | None], str], values: tuple[float | None, float | None]
 ) -> tuple[str, str, str, str]:
     old, new = values
-    return name, unit(old), unit(new), "" if not old or new is None else f"{new / old - 1.0:+z.1%}"
+    return name, unit(old), unit(new), "" if not old or new is None else f"{100.0 * (new / old - 1.0):+z.1f} %"
 
 
 def _usd_per_million(profile: Profile, usd_per_hour: float) -> float:

@@ -157,7 +157,7 @@ def retrain_report(service: str, found: Retrained) -> Report:
         said,
         [
             f"gain: how much lower the mean {_ERRORS[trial.metric]} of a prediction is with the new version; from and "
-            f"to contain the true gain with a probability of {1.0 - FALSE_ALARM:.0%}"
+            f"to contain the true gain with a probability of {percent(1.0 - FALSE_ALARM, 0)}"
         ],
     )
 

@@ -78,7 +78,7 @@ def _explained(found: Reconciliation) -> str:
         return f"The invoice has no dollars of use in the period; the simulated bill is {usd(simulated)}."
     used = found.used_usd
     apart = simulated - used
-    share = f" ({apart / used:+z.1%})" if used > 0.0 else ""
+    share = f" ({100.0 * apart / used:+z.1f} %)" if used > 0.0 else ""
     off = f"{usd(abs(apart))} {'more' if apart > 0.0 else 'less'}{share}" if abs(apart) >= _HALF_A_CENT else "the same"
     return (
         f"The simulator explains {percent(found.explained)} of the {_money(used, sign='$')} that were used, line by "
@@ -96,7 +96,7 @@ def _named(lines: Sequence[Compared]) -> str:
 def _would_have_paid(found: Reconciliation, name: str) -> str:
     result, own = found.results[name], found.results[found.policy]
     paid, before = found.usd[name], found.simulated_usd
-    change = f" ({paid / before - 1.0:+z.0%})" if before > 0.0 else ""
+    change = f" ({100.0 * (paid / before - 1.0):+z.0f} %)" if before > 0.0 else ""
     verdict = {True: "kept", False: "MISSED", None: "-"}[result.kept]
     invoice = found.paid_usd(name)
     if invoice is None:
@@ -193,7 +193,7 @@ def _small(found: Reconciliation) -> list[str]:
         + (
             "and the catalogue does not sell it"
             if rate.catalog_usd_per_hour is None or rate.factor is None
-            else f"the catalogue has ${rate.catalog_usd_per_hour:.4f} ({rate.factor - 1.0:+z.1%})"
+            else f"the catalogue has ${rate.catalog_usd_per_hour:.4f} ({100.0 * (rate.factor - 1.0):+z.1f} %)"
         )
         for rate in found.rates
         if rate.factor is None or abs(rate.factor - 1.0) > _SAME_PRICE

@@ -60,7 +60,7 @@ def _verdict(diff: ServiceDiff) -> str:
     word = "saves" if diff.usd < 0.0 else "costs"
     more = "" if diff.usd < 0.0 else " more"
     return f"This change {word} {dollars(abs(month))} a month{more}" + (
-        f" ({share:+z.0%})" if share is not None else ""
+        f" ({100.0 * share:+z.0f} %)" if share is not None else ""
     )
 
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+from mark.domain.percent import percent as percent
+
 HOURS_PER_MONTH = 730.0  # AWS's month: 8,760 h / 12
 
 
@@ -30,16 +32,6 @@ def usd_apart(more: float, less: float, shown: Callable[[float], str] = usd) -> 
     """Return the difference of two amounts as they are shown, so that a reader who subtracts finds the same."""
     amounts = (float(shown(amount).replace("$", "").replace(",", "")) for amount in (more, less))
     return shown(round(next(amounts) - next(amounts), 12))
-
-
-def percent(share: float | None, digits: int = 1) -> str:
-    """Return a share in [0, 1] as percent, cut rather than rounded near 100, so that 99.999 % never reads as all."""
-    if share is None or not math.isfinite(share):
-        return "-"
-    value = 100.0 * share
-    if value < 100.0 and round(value, digits) == 100.0:
-        value = math.floor(value * 10**digits) / 10**digits
-    return f"{value:z.{digits}f} %"
 
 
 def number(value: float | None, digits: int = 2) -> str:

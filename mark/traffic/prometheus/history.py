@@ -12,6 +12,7 @@ import numpy as np
 from mark.domain.arrays import BoolArray, FloatArray
 from mark.domain.errors import BadInput
 from mark.domain.load_unit import LoadUnit
+from mark.domain.percent import percent
 from mark.domain.time import DAY_S
 from mark.traffic.prometheus.answers import PromAnswer, summed
 from mark.traffic.prometheus.workload import SCRAPED, STEPS_S, MetricsReader, Workload, rate_step
@@ -147,13 +148,16 @@ def read_history(
     asleep_s = _absent(replicas_s[replicas == 0.0], ends_s)
     if len(asleep_s):
         share = len(asleep_s) / len(grid_s)
-        notes.append(f"no replica was ready and no request was counted for {share:.0%} of the time: scaled to zero")
+        notes.append(
+            f"no replica was ready and no request was counted for {percent(share, 0)} of the time: scaled to zero"
+        )
     ends_s, rps = _with_zeros(ends_s, rps, asleep_s)
     trace = trace_of_bins(workload.name, ends_s - step_s, rps * step_s, step_s)
     missing = 1.0 - len(replicas) / len(grid_s)
     if missing > 0.01:
         notes.append(
-            f"the number of replicas is not known for {missing:.0%} of the time, which costs the mean of the rest"
+            f"the number of replicas is not known for {percent(missing, 0)} of the time, "
+            "which costs the mean of the rest"
         )
     requests = np.append(0.0, np.cumsum(rps)) * step_s / workload.unit.size
     latency, more = _latency(reader, workload, ends_s, requests, began_s, end_s)
@@ -205,7 +209,7 @@ def _scraped(
         down = summed(read, workload.targets)[1] < _EXPORTING if read.series else np.zeros(1, bool)
         if down.any():
             notes.append(
-                f"for {down.mean():.0%} of the time targets of the metric did not answer Prometheus "
+                f"for {percent(down.mean(), 0)} of the time targets of the metric did not answer Prometheus "
                 f"({workload.targets} below {_EXPORTING:g}): rates and replicas may be too low"
             )
     if not workload.exporting:
@@ -224,7 +228,7 @@ def _scraped(
     if share > _MOST_UNSCRAPED:
         what = f"only {seen} export it, so the sum of their rates is too low: scrape them all, or say --query-rate"
         raise BadInput(what, workload.counted_by)
-    notes.append(f"only {seen} exported requests for {share:.0%} of the time, which is a gap")
+    notes.append(f"only {seen} exported requests for {percent(share, 0)} of the time, which is a gap")
     place = np.searchsorted(at_s, ends_s - 1.0)  # a step belongs to the five minutes that end after it
     known[place < len(at_s)] = ~short[place[place < len(at_s)]]
     return known

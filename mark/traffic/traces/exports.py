@@ -23,7 +23,7 @@ from mark.traffic.traces.cells import is_missing, plain_numbers
 from mark.traffic.traces.json_tables import tables_in
 from mark.traffic.traces.log_text import REQUEST_LIKE
 from mark.traffic.traces.meanings import Kind, Meaning, meaning_of
-from mark.traffic.traces.partial import refuse_fewer, refuse_part
+from mark.traffic.traces.partial import joined, pages_in, refuse_fewer, refuse_part
 from mark.traffic.traces.stated import Statement, above_and_between, of_object
 from mark.traffic.traces.times import as_times
 
@@ -157,6 +157,8 @@ def _json(text: str, path: Path) -> Export | None:
     except RecursionError:
         raise BadInput("JSON that is nested too deeply", str(path)) from None
     except ValueError as error:
+        if (pages := joined(pages_in(text))) is not None:
+            return _document(pages, path)
         found = _json_lines(text, path)
         if found is None and isinstance(error, json.JSONDecodeError) and _DOCUMENT.match(text):
             early = error.pos >= len(text) or error.msg.startswith("Unterminated")
@@ -165,33 +167,40 @@ def _json(text: str, path: Path) -> Export | None:
                 what, f"{path} line {error.lineno}", shown(text[max(0, error.pos - 40) :].encode())
             ) from None
         return found
+    if isinstance(whole, list) and (pages := joined(whole)) is not None:
+        whole = pages
     if isinstance(whole, dict):
-        refuse_part(whole, path)
-        if whole.keys() >= _VICTORIA:
-            return _victoria([whole], path)
-        readers = (_prometheus, _cloudwatch_statistics, _cloudwatch_data, _insights, _datadog, _histogram, _columnwise)
-        for read in readers:
-            if (found := read(whole, path)) is not None:
-                return found
-        if isinstance(hits := whole.get("hits"), dict) and isinstance(hits.get("total"), dict):
-            whole = hits | {"total": hits["total"].get("value")}  # of Elasticsearch
-        lists = {key: value for key, value in whole.items() if isinstance(value, list) and value}
-        inner = {key: rows for key, rows in lists.items() if all(isinstance(row, dict) for row in rows)}
-        named = [key for key in inner if len(inner) == 1 or key in _ROWS]
-        rows = inner[named[0]] if len(named) == 1 else [whole]
-        if rows == [whole] and len(lists) + sum(isinstance(value, dict) for value in whole.values()):
-            plain = [value for value in whole.values() if not isinstance(value, dict | list)]
-            if not any(map(_is_time, map(str, plain))):
-                what = "a JSON document whose rows are not known: export CSV, or a list of objects with their times"
-                raise BadInput(what, str(path), ", ".join(whole)[:60])
-        found = _rows(rows, path)
-        refuse_fewer(whole, len(rows), found.columns if found is not None else {}, path)
-        return replace(found, stated=of_object(whole)) if found is not None and rows != [whole] else found
+        return _document(whole, path)
     if isinstance(whole, list) and all(isinstance(row, dict) for row in whole):
         return _graphite(whole, path) or _columnwise(whole, path) or _rows(whole, path)
     if isinstance(whole, list) and all(isinstance(row, list) and len(row) == 2 for row in whole):
         return _pairs(whole, "JSON pairs", "column 2", path, named=False)
     return None
+
+
+def _document(whole: Mapping[str, Any], path: Path) -> Export | None:
+    """Read an answer in one object."""
+    refuse_part(whole, path)
+    if whole.keys() >= _VICTORIA:
+        return _victoria([whole], path)
+    readers = (_prometheus, _cloudwatch_statistics, _cloudwatch_data, _insights, _datadog, _histogram, _columnwise)
+    for read in readers:
+        if (found := read(whole, path)) is not None:
+            return found
+    if isinstance(hits := whole.get("hits"), dict) and isinstance(hits.get("total"), dict):
+        whole = hits | {"total": hits["total"].get("value")}  # of Elasticsearch
+    lists = {key: value for key, value in whole.items() if isinstance(value, list) and value}
+    inner = {key: rows for key, rows in lists.items() if all(isinstance(row, dict) for row in rows)}
+    named = [key for key in inner if len(inner) == 1 or key in _ROWS]
+    rows = inner[named[0]] if len(named) == 1 else [whole]
+    if rows == [whole] and len(lists) + sum(isinstance(value, dict) for value in whole.values()):
+        plain = [value for value in whole.values() if not isinstance(value, dict | list)]
+        if not any(map(_is_time, map(str, plain))):
+            what = "a JSON document whose rows are not known: export CSV, or a list of objects with their times"
+            raise BadInput(what, str(path), ", ".join(whole)[:60])
+    found = _rows(rows, path)
+    refuse_fewer(whole, len(rows), found.columns if found is not None else {}, path)
+    return replace(found, stated=of_object(whole)) if found is not None and rows != [whole] else found
 
 
 _DOCUMENT = re.compile(r"\s*[\[{]\s*[\[{\"]")  # the beginning of a list or an object; logs begin with brackets too

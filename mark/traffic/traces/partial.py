@@ -5,6 +5,7 @@ A part of an answer holds too few requests, so that it is refused with the way o
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,7 +37,7 @@ _LEAST_LIMIT = 500  # rows: fewer are a whole number of hundreds by accident
 _WARNINGS = ("warnings", "message", "Messages")  # of Prometheus, Datadog, CloudWatch
 _PARTIAL = re.compile(r"truncat|limit|partial|incomplete|timed? ?out|exceeded", re.IGNORECASE)
 _RUNNING = frozenset({"scheduled", "running", "queued", "pending", "started", "in_progress"})
-_PAGE = "is one page of several: fetch the other pages, too, and join their rows"
+_PAGE = "is one page of several: fetch the other pages, too, and write them one behind the other into one file"
 
 
 def incomplete(whole: Mapping[str, object], warnings: Sequence[str]) -> list[str]:
@@ -49,10 +50,9 @@ def incomplete(whole: Mapping[str, object], warnings: Sequence[str]) -> list[str
 def refuse_part(whole: Mapping[str, object], path: Path) -> None:
     """Raise BadInput for a page of an answer that has more pages, and for one that is cut, sampled or not finished."""
     for answer in (whole, *(value for value in whole.values() if isinstance(value, dict))):
-        ended = _ended(answer)
+        if (key := _next_key(answer)) is not None:
+            raise BadInput(_PAGE, f"{path} {key}", shown(str(answer[key]).encode()[:60]))
         for key, value in answer.items():
-            if _NEXT.fullmatch(_plain(key)) and value not in (None, "", False, [], {}) and not ended:
-                raise BadInput(_PAGE, f"{path} {key}", shown(str(value).encode()[:60]))
             if _SHARE.fullmatch(_plain(key)) and isinstance(value, int | float) and 0.0 < value < 1.0:
                 raise BadInput("counts a sample of the requests: ask for all of them", f"{path} {key}", value)
         if found := incomplete(answer, ()):
@@ -74,6 +74,38 @@ def refuse_part(whole: Mapping[str, object], path: Path) -> None:
         if (status := str(result.get("StatusCode", "Complete"))) != "Complete":
             what = "CloudWatch has more data points than it gave: ask for the other pages, or for a shorter time"
             raise BadInput(what, f"{path} StatusCode", status)
+
+
+def joined(pages: Sequence[object]) -> Mapping[str, object] | None:
+    """Return the last page of an answer with the rows of all; None unless each of the others has a token for more."""
+    answers = [page for page in pages if isinstance(page, dict)]
+    if len(answers) < max(2, len(pages)) or any(_next_key(answer) is None for answer in answers[:-1]):
+        return None
+    lists = [key for key in answers[0] if all(isinstance(answer.get(key), list) for answer in answers)]
+    return answers[-1] | {key: [row for answer in answers for row in answer[key]] for key in lists}
+
+
+def pages_in(text: str) -> list[object]:
+    """Return the JSON documents one behind the other in a text; none if the first is no page of several."""
+    decoder, found, rest = json.JSONDecoder(), [], text.lstrip()
+    try:
+        while rest:
+            page, end = decoder.raw_decode(rest)
+            found.append(page)
+            rest = rest[end:].lstrip()
+            if rest and (not isinstance(page, dict) or _next_key(page) is None):
+                return []
+    except (ValueError, RecursionError):
+        return []
+    return found
+
+
+def _next_key(answer: Mapping[str, object]) -> str | None:
+    """Return the field with a token for the next page."""
+    for key, value in answer.items():
+        if _NEXT.fullmatch(_plain(key)) and value not in (None, "", False, [], {}) and not _ended(answer):
+            return key
+    return None
 
 
 def _ended(answer: Mapping[str, object]) -> bool:

@@ -107,7 +107,7 @@ def test_the_probability_of_a_kept_window_is_said() -> None:
     plans = [decided(of, half_a_day(late)) for late in (0, 800_000)]
     assert plans[0].notes == ()
     assert plans[1].notes == (
-        "this window keeps the promise with a probability of 0% at best; slo_confidence asks for 95%",
+        "this window keeps the promise with a probability of 0 % at best; slo_confidence asks for 95 %",
     )
 
 
@@ -184,8 +184,8 @@ def test_a_budget_that_burns_buys_more_and_is_told(function_ms: float | None) ->
     of = small(function_ms)
     new, bad = decided(of, Answered()), decided(of, half_a_day(170_000))
     assert new.counts[SMALL] < bad.counts[SMALL]
-    assert "100% of their budget is left" in new.targets[0].reason
-    assert "; 2% of their budget is left" in bad.targets[0].reason
+    assert "100 % of their budget is left" in new.targets[0].reason
+    assert "; 2 % of their budget is left" in bad.targets[0].reason
     assert new.usd_per_miss is not None
     assert bad.usd_per_miss is not None
     assert new.usd_per_miss < bad.usd_per_miss

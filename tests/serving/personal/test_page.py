@@ -17,7 +17,7 @@ def test_page_shows_errors_memory_and_reach() -> None:
     page = personal_page("songs<b>", found.said() | {"lag_facts": 3})
     assert "songs&lt;b&gt;" in page
     assert "songs<b>" not in page
-    assert "<td>20.0%" in page, "10 of 50 items were shown"
+    assert "<td>20.0 %" in page, "10 of 50 items were shown"
     assert "5 to 19" in page
     assert "squared error" in page
 

@@ -105,7 +105,7 @@ def test_advice_names_the_dollars_of_a_static_minimum(advised: ScalerAdvice) -> 
     # 16 requests/s need two of the six replicas.
     assert first.about == "minimum"
     assert first.usd_per_month == pytest.approx(4.0 * 730.0 * USD)
-    assert "minimum of 6 replicas for 100% of the time, when 2.0 on average, used to 100%, would have" in first.text
+    assert "minimum of 6 replicas for 100 % of the time, when 2.0 on average, used to 100 %, would have" in first.text
     assert "A lower minimum saves less than $261 of $391 a month, by the utilisation" in first.text
 
 
@@ -162,7 +162,7 @@ def test_target_of_the_scaler_counts_replicas_on_shared_instances(tmp_path: Path
 
 def test_fixed_fleet_has_no_target_to_count_a_minimum_at(tmp_path: Path) -> None:
     found = advise(_history(late=None), NONE, replace(SAID, scaler="fixed:min=6", policies=()), tmp_path)
-    assert "used to 100%" in found.advice[0].text
+    assert "used to 100 %" in found.advice[0].text
 
 
 @pytest.mark.parametrize(
@@ -198,8 +198,8 @@ def test_saving_is_against_the_simulated_settings(tmp_path: Path) -> None:
     assert own is not None
     assert of_mark.usd_per_month == pytest.approx(eight - own)
     assert of_mark.text == (
-        f"Simulated on the same 1 h, your what-if settings kept the promise for ${eight:,.0f} a month (0.00% late; "
-        f"0 of 60 minutes below the promise), and mark kept the promise for ${own:,.0f} (1.00% late; 3 of 60 minutes "
+        f"Simulated on the same 1 h, your what-if settings kept the promise for ${eight:,.0f} a month (0.00 % late; "
+        f"0 of 60 minutes below the promise), and mark kept the promise for ${own:,.0f} (1.00 % late; 3 of 60 minutes "
         f"below the promise): {1.0 - own / eight:.0%} less."
     )
     shown = advise_report(found)
@@ -212,7 +212,7 @@ def test_saving_without_settings_names_the_measured_side(advised: ScalerAdvice) 
     cheap = replace(advised.results["best-fixed"], policy="mark")
     for late, said in (
         (None, "your scaler cost $391 a month, and"),
-        (0.01, "kept the promise for $391 a month (1.00% "),
+        (0.01, "kept the promise for $391 a month (1.00 % "),
     ):
         found = changes(replace(advised, part=replace(advised.part, late_share=late), results={"mark": cheap}))
         text = next(one.text for one in found if one.about == "mark")
@@ -225,14 +225,14 @@ def test_own_scaler_that_missed_the_promise_is_not_said_to_be_cheaper(advised: S
     late = replace(advised.part, usd=0.01, late_share=0.2)
     found = changes(replace(advised, part=late, results={"mark": kept}))
     (of_mark,) = [one for one in found if one.about == "mark"]
-    assert "your scaler missed the promise for $7 a month (20.00% late), and mark kept the promise for" in of_mark.text
+    assert "your scaler missed the promise for $7 a month (20.00 % late), and mark kept the promise for" in of_mark.text
     assert of_mark.text.endswith("keeping the promise costs more.")
 
 
 def test_advice_without_spare_minimum_says_how_busy_the_replicas_are(tmp_path: Path) -> None:
     found = advise(_history(replicas=2.0, late=None), NONE, SAID, tmp_path)
     assert found.advice[0].about == "busy"
-    assert "100% busy" in found.advice[0].text
+    assert "100 % busy" in found.advice[0].text
 
 
 def test_policies_bill_instances_only_and_carry_the_names_of_what_was_read(advised: ScalerAdvice) -> None:
@@ -393,7 +393,7 @@ def test_scaler_that_had_no_replica_for_a_while_is_told_so(tmp_path: Path) -> No
     found = advise(history, NONE, SAID, tmp_path)
     assert found.now.mean_replicas == pytest.approx(2.0 / 3.0)
     assert found.advice[0].text.startswith(
-        "Your scaler stood at zero replicas for 67% of the time, which costs nothing."
+        "Your scaler stood at zero replicas for 67 % of the time, which costs nothing."
     )
     slept = advise(replace(history, replicas=np.zeros(len(replicas))), NONE, SAID, tmp_path)
     assert slept.part.usd == 0.0

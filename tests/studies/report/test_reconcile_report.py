@@ -64,7 +64,7 @@ def test_the_summary_separates_explained_from_not_simulated() -> None:
     lines = summary(found((instances(387.7, 380.0), left_out())))
     assert lines == [
         "The simulator explains 95.0 % of the $400.00 that were used, line by line; its bill for that is $380.00, "
-        "$20.00 less (-5.0%).",
+        "$20.00 less (-5.0 %).",
         "Not simulated: AmazonEC2 NatGateway-Hours $12.30.",
         "mark would have paid $60.00 where as-is pays $380.00 (-84%), with 99.00 % in time (98 % asked, kept; as-is "
         "has 99.00 %): an invoice of $80.00.",
@@ -157,7 +157,7 @@ def test_prices_that_differ_are_said() -> None:
         Rate(InvoiceLine("on_demand", "x9.large", "h"), 1.0, None),
     )
     words = " ".join(plain(reconcile_report(found((instances(),), rates=rates))).split())
-    assert "c5.large on-demand was invoiced at $0.0765/h, the catalogue has $0.0850 (-10.0%)" in words
+    assert "c5.large on-demand was invoiced at $0.0765/h, the catalogue has $0.0850 (-10.0 %)" in words
     assert "x9.large on-demand was invoiced at $1.0000/h, and the catalogue does not sell it" in words
     assert "c5.xlarge on-demand was" not in words
     assert "--prices invoice simulates with the invoice's prices" in words

@@ -108,7 +108,7 @@ def test_unknown_replicas_are_said() -> None:
     (ready,) = [one for one in reader.series if one.labels["__name__"].startswith("kube_")]
     ready.values[(T > END - 3 * 3600.0) & (T <= END - 3600.0)] = np.nan
     found = _read(reader, days=4.0 / 24.0)
-    assert any("number of replicas is not known for 50% of the time" in note for note in found.notes)
+    assert any("number of replicas is not known for 50 % of the time" in note for note in found.notes)
     assert len(found.replicas_between(END - 3 * 3600.0, END)) == 60
 
 
@@ -195,7 +195,7 @@ def test_histogram_of_a_service_that_is_mostly_scaled_to_zero_is_read() -> None:
         reader.add("http_request_duration_seconds_bucket", T, counter, app="ranker", namespace="shop", le=le)
     found = _read(reader)
     assert found.latency is not None
-    assert any("for 78% of the time: scaled to zero" in note for note in found.notes)
+    assert any("for 78 % of the time: scaled to zero" in note for note in found.notes)
     assert not any("answers a request" in note for note in found.notes)
 
 

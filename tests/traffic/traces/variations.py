@@ -861,6 +861,12 @@ def page(rows: range, status: str) -> dict[str, object]:
 for number, (last, truth) in enumerate({"Complete": S, "PartialData": None}.items(), 20):
     pages = [page(half[0], "PartialData"), page(half[1], last)]
     case(f"L{number} pages of which the last is {last}", json.dumps({"MetricDataResults": pages}), truth)
+both = [{"MetricDataResults": [page(rows, "Complete")], "NextToken": None} for rows in half]
+both[0]["NextToken"] = "abc"
+case("L23 pages one behind the other", "\n".join(json.dumps(one, indent=4) for one in both), S)
+case("L24 pages on a line each", "\n".join(map(json.dumps, both)), S)
+case("L25 pages in a list", json.dumps(both), S)
+case("L26 pages without the last one", json.dumps([both[0], both[0]]), None)
 long = [[int(at(i).timestamp()), str(900_000 + 1000 * i)] for i in range(50_000)]
 case(
     "L22 an answer of over a MiB on one line",
