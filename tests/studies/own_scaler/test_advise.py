@@ -200,7 +200,7 @@ def test_saving_is_against_the_simulated_settings(tmp_path: Path) -> None:
     assert of_mark.text == (
         f"Simulated on the same 1 h, your what-if settings kept the promise for ${eight:,.0f} a month (0.00 % late; "
         f"0 of 60 minutes below the promise), and mark kept the promise for ${own:,.0f} (1.00 % late; 3 of 60 minutes "
-        f"below the promise): {1.0 - own / eight:.0%} less."
+        f"below the promise): {100.0 * (1.0 - own / eight):.0f} % less."
     )
     shown = advise_report(found)
     assert "minutes below the promise, of 60: what-if, simulated 0; best-fixed 0; mark 3" in shown.notes

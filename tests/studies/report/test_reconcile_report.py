@@ -66,7 +66,7 @@ def test_the_summary_separates_explained_from_not_simulated() -> None:
         "The simulator explains 95.0 % of the $400.00 that were used, line by line; its bill for that is $380.00, "
         "$20.00 less (-5.0 %).",
         "Not simulated: AmazonEC2 NatGateway-Hours $12.30.",
-        "mark would have paid $60.00 where as-is pays $380.00 (-84%), with 99.00 % in time (98 % asked, kept; as-is "
+        "mark would have paid $60.00 where as-is pays $380.00 (-84 %), with 99.00 % in time (98 % asked, kept; as-is "
         "has 99.00 %): an invoice of $80.00.",
     ]
 
