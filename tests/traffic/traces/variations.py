@@ -861,8 +861,7 @@ def page(rows: range, status: str) -> dict[str, object]:
 for number, (last, truth) in enumerate({"Complete": S, "PartialData": None}.items(), 20):
     pages = [page(half[0], "PartialData"), page(half[1], last)]
     case(f"L{number} pages of which the last is {last}", json.dumps({"MetricDataResults": pages}), truth)
-both = [{"MetricDataResults": [page(rows, "Complete")], "NextToken": None} for rows in half]
-both[0]["NextToken"] = "abc"
+both = [{"MetricDataResults": [page(half[i], "Complete")], "NextToken": token} for i, token in enumerate(("abc", None))]
 case("L23 pages one behind the other", "\n".join(json.dumps(one, indent=4) for one in both), S)
 case("L24 pages on a line each", "\n".join(map(json.dumps, both)), S)
 case("L25 pages in a list", json.dumps(both), S)
@@ -878,7 +877,7 @@ case(
     ),
     1000 * (len(long) - 1),
 )
-graphite = {
+graphite: dict[str, tuple[Sequence[float], int | None]] = {
     "stats_counts.http.requests": (C, S),
     "perSecond(http.requests.count)": ([c / 60 for c in C], S),
     "stats.http.requests": (C, None),
