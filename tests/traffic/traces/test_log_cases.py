@@ -344,10 +344,12 @@ def test_a_few_requests_behind_many_other_lines_are_no_log(tmp_path: Path) -> No
 
 
 def test_sums_of_minutes_are_no_log(tmp_path: Path) -> None:
-    """A request's status in each row, and how many there were: a table, which asks."""
+    """Counts of one status are a table, which asks."""
     rows = [{"time": T0 + 60 * k, "status": 200, "count": 50 + k} for k in range(20)]
-    trace = open_trace(written(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "a.json"))
-    assert trace.kind == "counts"
+    path = written(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "a.json")
+    with pytest.raises(BadInput, match="only a part of the requests: name it by `count_column`.*: count"):
+        open_trace(path)
+    assert open_trace(path, columns=TableColumns(count="count")).kind == "counts"
 
 
 # -- times -------------------------------------------------------------------------------------------------------------
