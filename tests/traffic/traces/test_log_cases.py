@@ -347,7 +347,7 @@ def test_sums_of_minutes_are_no_log(tmp_path: Path) -> None:
     """Counts of one status are a table, which asks."""
     rows = [{"time": T0 + 60 * k, "status": 200, "count": 50 + k} for k in range(20)]
     path = written(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "a.json")
-    with pytest.raises(BadInput, match="only a part of the requests: name it by `count_column`.*: count"):
+    with pytest.raises(BadInput, match=r"only a part of the requests: name it by `count_column`.*: count"):
         open_trace(path)
     assert open_trace(path, columns=TableColumns(count="count")).kind == "counts"
 
