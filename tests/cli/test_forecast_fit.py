@@ -3,6 +3,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator
+from contextvars import copy_context
 from pathlib import Path
 
 import numpy as np
@@ -88,7 +89,8 @@ def fit(*options: str) -> int:
     """Run `mark forecast fit` on a generated day, as the command line does."""
     parser = argparse.ArgumentParser()
     add_fit(parser.add_subparsers())
-    return guarded(lambda: (args := parser.parse_args(["fit", TRACE, *options])).run(args))
+    args = parser.parse_args(["fit", TRACE, *options])
+    return guarded(lambda: copy_context().run(args.run, args))
 
 
 def mean_of(start_s: float, end_s: float) -> float:

@@ -18,7 +18,7 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.models.call import Call
-from mark.serving.overflow.http_client import Address, ClientConnection, HttpAnswer, NoAnswer, Reach, Upstream
+from mark.serving.overflow.http_client import Address, CallFailure, ClientConnection, HttpAnswer, Reach, Upstream
 
 # Timers are late by up to a millisecond, so the last of the wait is spent in turns of the loop.
 _EARLY_S = 2e-3
@@ -81,7 +81,7 @@ class _Client:
         tag.stages = _said(answer.headers, _STAGES)
         self._back()
 
-    def failed(self, tag: Sent, began: bool, why: NoAnswer) -> None:
+    def failed(self, tag: Sent, began: bool, why: CallFailure) -> None:
         tag.answered_by = why.text
         self._back()
 

@@ -45,7 +45,7 @@ _DIMENSIONS = {"Usage type", "UsageType", "Service", "Linked account", "Charge t
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class CostAnswers:
     """The answers of one file: one, or the pages of one behind one another or in a list.
 
     `has_more`: further pages exist. `is_net`: credits, refunds and taxes are mixed with use.
@@ -94,7 +94,7 @@ class Answers:
                 raise BadInput(f"no {KIND}: it lacks a field ({error})", str(path)) from error
 
 
-def answers_in(text: str, path: Path) -> Answers:
+def answers_in(text: str, path: Path) -> CostAnswers:
     """Return the answers in a JSON text. Raises BadInput for other JSON."""
     found: list[object] = []
     at, decoder = 0, json.JSONDecoder()
@@ -110,7 +110,7 @@ def answers_in(text: str, path: Path) -> Answers:
         raise BadInput(f"no {KIND}: it has no ResultsByTime", str(path))
     if any(one.get("GroupDefinitions") != pages[0].get("GroupDefinitions") for one in pages):
         raise BadInput("answers that are grouped differently: write each to its own file", str(path))
-    return Answers(pages)
+    return CostAnswers(pages)
 
 
 def _item(

@@ -26,7 +26,7 @@ from mark.serving.backend.port import StageBackend
 from mark.serving.backend.refusals import NOBODY_READY, error_reply, refusal
 from mark.serving.backend.request import Request, own_deadline
 from mark.serving.conductor.least import LeastSeen
-from mark.serving.overflow.http_client import Address, Asker, Failure, HttpAnswer, NoAnswer, Reach, Upstream
+from mark.serving.overflow.http_client import Address, Asker, CallFailure, Failure, HttpAnswer, Reach, Upstream
 
 _LOG = logging.getLogger("mark.serving")
 _OF_THE_MODEL = frozenset((200, 400, 500))
@@ -326,7 +326,7 @@ class RemoteStage:
             self._end(tag, reply, by if status in _OF_THE_MODEL else NOBODY)
             self._send_queued(now_s)
 
-    def failed(self, tag: _Sent, began: bool, why: NoAnswer) -> None:
+    def failed(self, tag: _Sent, began: bool, why: CallFailure) -> None:
         """Take the failure of a call or poll that will get no answer."""
         now_s = self._now()
         if tag.request is None:

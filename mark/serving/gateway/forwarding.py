@@ -38,10 +38,10 @@ from mark.serving.overflow.http_client import (
     HOP_BY_HOP,
     Address,
     Asker,
+    CallFailure,
     ClientConnection,
     Gathered,
     HttpAnswer,
-    NoAnswer,
     Reach,
     Upstream,
 )
@@ -261,7 +261,7 @@ class Forwarder:
         if what is not WAIT:
             self._again(forward, what, now_s)
 
-    def failed(self, tag: ReplicaAttempt[_Forward], began: bool, why: NoAnswer) -> None:
+    def failed(self, tag: ReplicaAttempt[_Forward], began: bool, why: CallFailure) -> None:
         """Take a replica's failure."""
         forward = tag.request
         now_s = self._now()

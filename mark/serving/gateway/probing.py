@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mark.serving.gateway.gateway import Gateway, ReplicaState
-from mark.serving.overflow.http_client import Address, Asker, ClientConnection, HttpAnswer, NoAnswer, Reach, Upstream
+from mark.serving.overflow.http_client import Address, Asker, CallFailure, ClientConnection, HttpAnswer, Reach, Upstream
 
 log = logging.getLogger("mark.serving")
 _READY, _PING = b"/v2/health/ready", b"/ping"
@@ -93,7 +93,7 @@ class Probing:
         else:
             self._ended(tag, answer.status == 200)
 
-    def failed(self, tag: _Probe, began: bool, why: NoAnswer) -> None:
+    def failed(self, tag: _Probe, began: bool, why: CallFailure) -> None:
         """Take a replica's failure."""
         self._ended(tag, None)
 

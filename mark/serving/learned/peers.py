@@ -15,7 +15,7 @@ from typing import Any
 from mark.domain.errors import BadInput
 from mark.serving.frontend.auth import is_loopback
 from mark.serving.learned.facts import Vector
-from mark.serving.overflow.http_client import Address, Asker, Failure, HttpAnswer, NoAnswer, Reach, Upstream
+from mark.serving.overflow.http_client import Address, Asker, CallFailure, Failure, HttpAnswer, Reach, Upstream
 
 ANSWER_S = 1.0  # a peer that takes longer counts as not answering
 PAGE_BYTES = 1 << 20
@@ -64,7 +64,7 @@ class _Answers(Asker[_Asked]):
         if not tag.done():
             tag.set_result(answer)
 
-    def failed(self, tag: _Asked, began: bool, why: NoAnswer) -> None:
+    def failed(self, tag: _Asked, began: bool, why: CallFailure) -> None:
         if not tag.done():
             tag.set_exception(_ERRORS.get(why.kind, PeerError)(why.text))
 

@@ -45,7 +45,7 @@ class Failure(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class NoAnswer:
+class CallFailure:
     """Why a request got no answer; `text` continues a sentence that begins with the server."""
 
     kind: Failure
@@ -120,7 +120,7 @@ class HttpAnswer:
         return None if length is None else int(length[1])
 
 
-_NOT_ASKED = NoAnswer(Failure.UNUSABLE, "is not asked any more")
+_NOT_ASKED = CallFailure(Failure.UNUSABLE, "is not asked any more")
 
 
 class Gathered:
@@ -138,7 +138,7 @@ class Asker(Protocol[T_contra]):
     def answered(self, tag: T_contra, answer: HttpAnswer) -> None:
         """Take the complete answer."""
 
-    def failed(self, tag: T_contra, began: bool, why: NoAnswer) -> None:
+    def failed(self, tag: T_contra, began: bool, why: CallFailure) -> None:
         """Note that no answer will come; `began`: a part of one came."""
 
 
@@ -222,7 +222,7 @@ class Upstream(Generic[T]):
                 await self._loop.create_connection(lambda: connection, address.host, address.port, ssl=self._tls)
         except (OSError, ValueError, asyncio.CancelledError) as error:
             text = f"cannot be reached ({getattr(error, 'strerror', None) or type(error).__name__})"
-            self._loop.call_soon(connection.fail, NoAnswer(Failure.UNREACHED, text))
+            self._loop.call_soon(connection.fail, CallFailure(Failure.UNREACHED, text))
 
 
 class ClientConnection(asyncio.Protocol, Generic[T]):
@@ -284,7 +284,7 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
             self._finish()
         else:
             self._drop_body()
-            self.fail(NoAnswer(Failure.CLOSED, f"closed the connection{f' ({error})' if error else ''}"))
+            self.fail(CallFailure(Failure.CLOSED, f"closed the connection{f' ({error})' if error else ''}"))
 
     def cut(self) -> None:
         """Close immediately; a request on the connection fails."""
@@ -295,7 +295,7 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
         if self.transport is not None:
             self.transport.abort()
 
-    def fail(self, why: NoAnswer) -> None:
+    def fail(self, why: CallFailure) -> None:
         """Report the failure if a request is in progress."""
         tag = self.tag
         if tag is not None:
@@ -314,19 +314,19 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
             self.cut()
             return
         self._began = True
-        why: NoAnswer | None = None
+        why: CallFailure | None = None
         try:
             self._parser.feed_data(data)
             if not self._status:
                 # A complete head is counted elsewhere; this bounds an incomplete one.
                 self._head_bytes += len(data)
                 if self._head_bytes > self.upstream.reach.head_bytes:
-                    why = NoAnswer(Failure.UNUSABLE, "answered a head that is too long")
+                    why = CallFailure(Failure.UNUSABLE, "answered a head that is too long")
         except httptools.HttpParserCallbackError as error:
             refused = error.__context__
-            why = refused.why if isinstance(refused, _Refused) else NoAnswer(Failure.UNUSABLE, str(refused))
+            why = refused.why if isinstance(refused, _Refused) else CallFailure(Failure.UNUSABLE, str(refused))
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            why = NoAnswer(Failure.UNUSABLE, f"gave an answer that is not HTTP/1.1 ({error})")
+            why = CallFailure(Failure.UNUSABLE, f"gave an answer that is not HTTP/1.1 ({error})")
         if why is not None:
             self._keep = False
             if not self._whole:  # input after a complete answer spoils the connection, not the answer
@@ -395,7 +395,7 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
                 upstream.unasked += 1
                 self._began = False  # no part of its own answer came, so it may be repeated
                 self.cut()
-                self.fail(NoAnswer(Failure.UNUSABLE, "answered another request"))
+                self.fail(CallFailure(Failure.UNUSABLE, "answered another request"))
                 return
         lines = self._lines
         if self._named and self._named not in (b"close,", b"keep-alive,"):
@@ -420,4 +420,4 @@ class _Refused(Exception):
 
     def __init__(self, text: str, kind: Failure = Failure.UNUSABLE) -> None:
         super().__init__(text)
-        self.why = NoAnswer(kind, text)
+        self.why = CallFailure(kind, text)

@@ -14,7 +14,15 @@ from urllib.parse import urlsplit
 from mark.domain.errors import BadInput
 from mark.models.call import BY_VALUE, Call, Reply
 from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Spent, Throttled, UnderWay, Unsuitable
-from mark.serving.overflow.http_client import Address, ClientConnection, Failure, HttpAnswer, NoAnswer, Reach, Upstream
+from mark.serving.overflow.http_client import (
+    Address,
+    CallFailure,
+    ClientConnection,
+    Failure,
+    HttpAnswer,
+    Reach,
+    Upstream,
+)
 
 # A model answers a call with these statuses. All others come from the path to it: keys, routes, proxies, a full queue.
 _OF_THE_MODEL = {200, 400, 415, 422, 500}
@@ -120,7 +128,7 @@ class HttpFunctions:
         if not tag.done():
             tag.set_result(answer)
 
-    def failed(self, tag: Waiting, began: bool, why: NoAnswer) -> None:
+    def failed(self, tag: Waiting, began: bool, why: CallFailure) -> None:
         """Note that no answer will come."""
         if not tag.done():
             kind = _Closed if why.kind is Failure.CLOSED and not began else FunctionsFailed

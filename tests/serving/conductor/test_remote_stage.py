@@ -24,13 +24,13 @@ from mark.models.results import call_with, results_of
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.backend.request import Request
 from mark.serving.conductor.remote_stage import RemoteStage, StageAddress
-from mark.serving.overflow.http_client import Address, Failure, HttpAnswer, NoAnswer
+from mark.serving.overflow.http_client import Address, CallFailure, Failure, HttpAnswer
 
 RT_MAX_S = 1.0
 AT = StageAddress(Address.of("http://stages:8080"), RT_MAX_S)
 JSON = b"application/json"
-REFUSED = NoAnswer(Failure.UNREACHED, "cannot be reached (Connection refused)")
-CLOSED = NoAnswer(Failure.CLOSED, "closed the connection")
+REFUSED = CallFailure(Failure.UNREACHED, "cannot be reached (Connection refused)")
+CLOSED = CallFailure(Failure.CLOSED, "closed the connection")
 
 
 class FakeLine:
@@ -98,7 +98,7 @@ class Setup:
         length = b"inference-header-content-length: %d\r\n" % (reply.json_bytes or 0)
         self.stage.answered(tag, HttpAnswer(reply.status, reply.content_type.encode(), length, bytes(reply.body)))
 
-    def fails(self, why: NoAnswer = REFUSED, began: bool = False) -> None:
+    def fails(self, why: CallFailure = REFUSED, began: bool = False) -> None:
         tag, _ = self.line.asked.pop(0)
         self.stage.failed(tag, began, why)
 
@@ -208,7 +208,7 @@ def test_errors_of_a_stage_are_those_of_the_call(status: int, given: int, made_b
 
 
 @pytest.mark.parametrize(("why", "began", "status"), [(REFUSED, False, 503), (CLOSED, False, 503), (CLOSED, True, 502)])
-def test_a_call_that_brings_no_answer_is_made_once_more(why: NoAnswer, began: bool, status: int) -> None:
+def test_a_call_that_brings_no_answer_is_made_once_more(why: CallFailure, began: bool, status: int) -> None:
     setup = Setup()
     setup.offer("lucky", 0.5)
     setup.now_s += 0.2

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mark.serving.learned.shared import snapshot_in
-from mark.serving.overflow.http_client import Address, Asker, HttpAnswer, NoAnswer, Reach, Upstream
+from mark.serving.overflow.http_client import Address, Asker, CallFailure, HttpAnswer, Reach, Upstream
 
 ROOT = Path(__file__).resolve().parents[3]
 MODEL = "import mark\n\nclass Echo(mark.Model):\n    def predict(self, batch):\n        return batch\n"
@@ -61,7 +61,7 @@ class Client(Asker["asyncio.Future[HttpAnswer]"]):
         if not tag.done():
             tag.set_result(answer)
 
-    def failed(self, tag: asyncio.Future[HttpAnswer], began: bool, why: NoAnswer) -> None:
+    def failed(self, tag: asyncio.Future[HttpAnswer], began: bool, why: CallFailure) -> None:
         if not tag.done():
             tag.set_exception(Gone(why))
 

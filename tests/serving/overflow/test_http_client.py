@@ -19,10 +19,10 @@ from mark.serving.frontend.tls import TlsFiles
 from mark.serving.overflow.http_client import (
     Address,
     Asker,
+    CallFailure,
     ClientConnection,
     Failure,
     HttpAnswer,
-    NoAnswer,
     Reach,
     Upstream,
 )
@@ -67,7 +67,7 @@ class Heard:
         self.by_tag[tag] = answer
         self.more.set()
 
-    def failed(self, tag: str, began: bool, why: NoAnswer) -> None:
+    def failed(self, tag: str, began: bool, why: CallFailure) -> None:
         assert tag not in self.by_tag
         self.by_tag[tag] = (began, why.text)
         self.kinds[tag] = why.kind
