@@ -93,10 +93,14 @@ def check_shares(feedback: Sequence[Feedback]) -> None:
 
 
 def check_spelling(said: Mapping[str, Any], names: Iterable[str], where: str) -> None:
-    """Raise Refused for a field that is one slip away from a missing one of `names`, and would be kept as an extra."""
+    """Raise Refused for a field that is one slip away from a missing one of `names`, and would be kept as an extra.
+
+    A plural that holds several values, such as `labels`, is a field of its own; `inputs` is a slip.
+    """
     for name in names:
-        for other in said if name not in said else ():
-            if _one_slip(other.lower(), name):
+        for other, value in said.items() if name not in said else ():
+            has_several = other == f"{name}s" != "inputs" and isinstance(value, list | dict)
+            if not has_several and _one_slip(other.lower(), name):
                 raise Refused(400, f"{where}: {other!r} is no field, did you mean {name}?")
 
 

@@ -72,6 +72,24 @@ def test_other_fields_are_kept(other: str) -> None:
     assert one.said[other] == 2
 
 
+@pytest.mark.parametrize(
+    "piece",
+    [
+        {"label": 1, "rewards": [0.5, 1]},
+        {"reward": 1, "labels": {"app": "x"}},
+        {"reward": 1, "late": 1, "level": 2, "table": 3, "react": 4, "stem": 5, "inputs_of": 6},
+    ],
+)
+def test_ordinary_fields_beside_a_reward_or_a_label_are_kept(piece: dict[str, object]) -> None:
+    (one,) = feedback_in(json.dumps({"id": "a"} | piece).encode(), b"", None)
+    assert one.said == piece
+
+
+def test_plural_with_one_value_is_a_slip() -> None:
+    with pytest.raises(Refused, match=r"'rewards' is no field, did you mean reward\?"):
+        feedback_in(b'{"id": "a", "label": 1, "rewards": 1}', b"", None)
+
+
 def test_what_is_nested_as_deep_as_allowed_is_taken() -> None:
     (one,) = feedback_in(b'{"id": "a", "label": %b}' % (b"[" * 63 + b"]" * 63), b"", None)
     assert json.dumps(one.said).count("[") == 63
