@@ -22,7 +22,7 @@ TEXT = rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"'
 _REQUEST = rb'"[A-Z]{3,12} [^"\n]*HTTP/\d(?:\.\d)?"'
 _STATUS = rb" \d{3}\b"
 _VERB = rb"\b(?:GET|POST|PUT|DELETE|HEAD|OPTIONS|PATCH) +\"?"
-_TARGET = rb"(?:/|https?://)[^ \"\n]*+"
+_TARGET = rb"/[^ \"\n]*+"  # an absolute address may be a call to another server
 # A request and its status: in quotes; without a protocol; of Gin, status first; of Squid.
 _STATUSES = (
     _REQUEST + rb" (\d{3})\b",
@@ -285,18 +285,7 @@ LTSV = TextLog(
     ),
     {label: rb"(?:.*\t)?" + label.encode() + rb":([^\t]*+)" for label in _LABELS},
 )
-FORMATS: tuple[TextLog, ...] = (
-    ALB,
-    CLASSIC,
-    HAPROXY,
-    COMMON,
-    LINES,
-    LINES_AFTER,
-    LINES_EPOCH,
-    LOGFMT,
-    LTSV,
-    LINES_OTHER,
-)
+FORMATS: tuple[TextLog, ...] = (ALB, CLASSIC, HAPROXY, COMMON, LINES, LINES_AFTER, LINES_EPOCH, LOGFMT, LTSV)
 CONNECTIONS = re.compile(rb'"- - - ?"')  # of TCP, in the logs of a balancer or of Envoy
 UNTIMED = re.compile(rb"^[^\n]*" + _REQUEST + _STATUS, re.MULTILINE)
 
@@ -307,8 +296,11 @@ def text_format(head: bytes, time_format: TimeFormat | None) -> tuple[TextLog, i
         found = _of_own(head, time_format)
         return None if found is None else (found, len(found.pattern.findall(head)))
     counts = [len(form.pattern.findall(head)) for form in FORMATS]
+    # Beside lines of an access log, other lines with a status may be calls to other servers.
+    if not any(counts):
+        return (LINES_OTHER, others) if (others := len(LINES_OTHER.pattern.findall(head))) else None
     most = max(counts)
-    return (FORMATS[counts.index(most)], most) if most else None
+    return FORMATS[counts.index(most)], most
 
 
 def _of_own(head: bytes, time_format: TimeFormat) -> TextLog | None:

@@ -324,6 +324,18 @@ REFUSED = {
         "".join(clock(T0 + k, '%Y-%m-%dT%TZ 200 0.003 "GET / HTTP/1.1"\n') for k in range(50)),
         "`time_format`",
     ),
+    "calls beside requests": (
+        "".join(
+            clock(T0 + k, f'%F %T {line} 200\n')
+            for k in range(50)
+            for line in ("calling GET /stock", '192.0.2.1 "GET / HTTP/1.1"')
+        ),
+        "50 of 100 lines are no requests of its format",
+    ),
+    "calls of another server": (
+        "".join(clock(T0 + k, "%F %T fetched GET https://api.example/x 200\n") for k in range(50)),
+        "show no time that is known",
+    ),
     "W3C without a day": ("#Fields: time c-ip\n10:00:00 192.0.2.1\n", "needs the fields date and time"),
     "NUL bytes only": ("\0" * 100_000, "the file is empty"),
 }
@@ -347,7 +359,7 @@ def test_sums_of_minutes_are_no_log(tmp_path: Path) -> None:
     """Counts of one status are a table, which asks."""
     rows = [{"time": T0 + 60 * k, "status": 200, "count": 50 + k} for k in range(20)]
     path = written(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "a.json")
-    with pytest.raises(BadInput, match=r"only a part of the requests: name it by `count_column`.*: count"):
+    with pytest.raises(BadInput, match=r"only a part of the requests \(status 200 in all rows\): name it by `count_column`.*: count"):
         open_trace(path)
     assert open_trace(path, columns=TableColumns(count="count")).kind == "counts"
 
