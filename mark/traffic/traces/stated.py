@@ -60,9 +60,15 @@ _FLAGS = {
     **dict.fromkeys(("complete", "iscomplete", "final", "isfinal"), False),
 }
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-_ABOUT_NUMBERS = (
-    _STATISTIC | _UNIT | _KIND | set(_FLAGS) | {"series", "metric", "metricname", "name", "label", "legend"}
+_ABOUT_NUMBERS = frozenset(
+    [
+        *(_STATISTIC | _UNIT | _KIND | set(_FLAGS)),
+        *("series", "metric", "metricname", "name", "label", "legend"),
+        *("note", "notes", "comment", "remark", "flag", "flags", "quality", "qualityflag", "health"),
+        *("weekend", "isweekend", "weekday", "holiday", "isholiday", "timezone", "tz"),
+    ]
 )
+_EVERY_VALUE = frozenset(["all", "any", "total", "overall"])
 _FACTOR = re.compile(r"scale|scaling|multiplier|(?:scale|scaling)?factor")
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(%)?(?:\s*(?::|/|in|of)\s*(\d+(?:\.\d+)?))?")
 
@@ -132,8 +138,9 @@ def stated(meaning: Meaning, statements: Sequence[Statement]) -> Meaning:
     return meaning
 
 
-def part_of(columns: Iterable[Statement]) -> Kind | None:
-    """Return the kind of counts beside a column that is the same in all rows, if it selects a part of the requests.
+def part_of(columns: Iterable[Statement]) -> tuple[Kind, Statement] | None:
+    """Return the first column that is the same in all rows and selects a part of the requests, and the kind of its
+    counts.
 
     It is read as a label of the counts, such as `method` GET, or as a status.
     """
@@ -141,6 +148,8 @@ def part_of(columns: Iterable[Statement]) -> Kind | None:
         name = key.removesuffix(".keyword")  # of Elasticsearch
         plain = _plain(name)
         code, outcome = _CODE.fullmatch(value), _OUTCOME.fullmatch(plain)
+        if value.lower() in _EVERY_VALUE:
+            continue
         if outcome or (code and code[2]):
             found = meaning_of(f"requests {code[1] if code else value}")
         elif code or plain in _ABOUT_NUMBERS or not _WORD.fullmatch(value):
@@ -148,7 +157,7 @@ def part_of(columns: Iterable[Statement]) -> Kind | None:
         else:
             found = meaning_of(f'requests{{{_NO_LABEL.sub("_", name)}="{value}"}}')
         if found.kind in (Kind.PART, Kind.ERRORS):
-            return found.kind
+            return found.kind, (key, value)
     return None
 
 

@@ -303,7 +303,8 @@ class _Table:
             one = (sure or parts)[0]
             kind = one.meaning.kind
             if kind is Kind.ERRORS or (kind in (Kind.PART, Kind.PERHAPS) and not self._series):
-                what = f"the column counts {kind.value}: name it by `count_column` if it is meant"
+                why = "" if self._part is None else f" ({' '.join(self._part[1])} in all rows)"
+                what = f"the column counts {kind.value}{why}: name it by `count_column` if it is meant"
                 raise BadInput(what, self._where, one.name)
             return one
         elif unknown:
@@ -404,7 +405,7 @@ class _Table:
                     of_rows = is_statement(name, self._stated)
                     meaning = Meaning(Kind.MEASURE) if of_rows else stated(meaning, self._stated)
                 if self._part is not None and meaning.counts:
-                    meaning = replace(meaning, kind=self._part)
+                    meaning = replace(meaning, kind=self._part[0])
                 found.append(_Column(name, numbers, meaning))
         shown = [column.name for column in found if column.name not in self._aside]
         for i, one in enumerate(found):

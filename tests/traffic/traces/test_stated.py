@@ -67,6 +67,9 @@ READ = {
     "length of the rows as their aggregation": (plain("Aggregation: 1 min\n"), S),
     "samples of each row": (plain("# sampling interval 60 s\n"), S),
     "number of a table": (beside("table", 0, "_value"), S),
+    "days without a weekend": (beside("is_weekend", "no"), S),
+    "rows of good quality": (beside("quality_flag", "ok"), S),
+    "requests with any use of a cache": (beside("cache_status", "ALL"), S),
     "Datadog, sum": (datadog(aggr="sum"), S),
 }
 
@@ -98,6 +101,7 @@ REFUSED = {
     "rate of a part in a title": (plain("POST requests per second\n"), "'POST requests per second'"),
     "measure as the only metric": (beside("metric", "cpu_percent", "value"), "look like a summary"),
     "errors as the only metric": (beside("_measurement", "failed_requests", "value"), "only errors"),
+    "status of all rows": (beside("status", "OK"), r"only a part of the requests \(status OK in all rows\)"),
     "thousands in a last comment": (plain(after="# values in thousands\n"), "'values in thousands'"),
     "one request in sixty": (plain("# sample every 60\n"), "a sample of the requests"),
     "sample in a comment": (plain("# sampled at 10%\n"), "a sample of the requests"),
