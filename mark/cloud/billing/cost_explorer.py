@@ -6,7 +6,6 @@ separates credits, taxes and fees from use.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 from mark.cloud.billing.line_items import ZERO, LineItem, check_dollars, number, time
 from mark.cloud.billing.services import product_of
 from mark.domain.errors import BadInput
+from mark.traffic.traces.partial import documents_in
 
 KIND = "Cost Explorer export"
 _DAY = timedelta(days=1)
@@ -97,12 +97,9 @@ class CostAnswers:
 def answers_in(text: str, path: Path) -> CostAnswers:
     """Return the answers in a JSON text. Raises BadInput for other JSON."""
     found: list[object] = []
-    at, decoder = 0, json.JSONDecoder()
     try:
-        while rest := text[at:].lstrip():
-            one, length = decoder.raw_decode(rest)
+        for one in documents_in(text):
             found += one if isinstance(one, list) else [one]
-            at = len(text) - len(rest) + length
     except (ValueError, RecursionError) as error:
         raise BadInput(f"is no JSON ({error})", str(path)) from None
     pages = [one for one in found if isinstance(one, Mapping) and isinstance(one.get("ResultsByTime"), list)]

@@ -20,6 +20,7 @@ _NEXT = re.compile(
     r"|has(more|next)(page|results|data|rows)?|scrollid|istruncated|more(results|data|rows|items)?(available)?"
     r"|(last)?evaluatedkey|cursor|marker|continuation(token)?|pagetoken|pagingstate|resumetoken"
 )
+_NOT_BLANK = re.compile(r"\S")
 _NO_MORE = re.compile(r"has(more|next)(page|results|data|rows)?")
 _TRUE = re.compile(
     r".*(truncated|incomplete|exceeded(transferlimit)?|terminatedearly|timedout|limitreached|limithit)"
@@ -77,27 +78,38 @@ def refuse_part(whole: Mapping[str, object], path: Path) -> None:
 
 
 def joined(pages: Sequence[object]) -> Mapping[str, object] | None:
-    """Return the last page of an answer with the rows of all; None unless each of the others has a token for more."""
+    """Return the last page of an answer with the rows of all; None unless each of the others has rows and a token."""
     answers = [page for page in pages if isinstance(page, dict)]
-    if len(answers) < max(2, len(pages)) or any(_next_key(answer) is None for answer in answers[:-1]):
+    if len(answers) < max(2, len(pages)) or not all(map(_goes_on, answers[:-1])):
         return None
     lists = [key for key in answers[0] if all(isinstance(answer.get(key), list) for answer in answers)]
-    return answers[-1] | {key: [row for answer in answers for row in answer[key]] for key in lists}
+    return answers[-1] | {key: [row for answer in answers for row in answer[key]] for key in lists} if lists else None
 
 
 def pages_in(text: str) -> list[object]:
     """Return the JSON documents one behind the other in a text; none if the first is no page of several."""
-    decoder, found, rest = json.JSONDecoder(), [], text.lstrip()
+    found: list[object] = []
     try:
-        while rest:
-            page, end = decoder.raw_decode(rest)
-            found.append(page)
-            rest = rest[end:].lstrip()
-            if rest and (not isinstance(page, dict) or _next_key(page) is None):
+        for page in documents_in(text):
+            if found and not _goes_on(found[-1]):
                 return []
+            found.append(page)
     except (ValueError, RecursionError):
         return []
     return found
+
+
+def documents_in(text: str) -> Iterator[object]:
+    """Yield the JSON documents one behind the other in a text. Raises ValueError for anything else."""
+    decoder, end = json.JSONDecoder(), 0
+    while (found := _NOT_BLANK.search(text, end)) is not None:
+        one, end = decoder.raw_decode(text, found.start())
+        yield one
+
+
+def _goes_on(page: object) -> bool:
+    """Return whether it is a page of several, with rows. A row may have a token, too, such as a cursor."""
+    return isinstance(page, dict) and _next_key(page) is not None and any(isinstance(v, list) for v in page.values())
 
 
 def _next_key(answer: Mapping[str, object]) -> str | None:

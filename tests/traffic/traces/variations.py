@@ -865,6 +865,9 @@ both = [{"MetricDataResults": [page(half[i], "Complete")], "NextToken": token} f
 case("L23 pages one behind the other", "\n".join(json.dumps(one, indent=4) for one in both), S)
 case("L24 pages on a line each", "\n".join(map(json.dumps, both)), S)
 case("L25 pages in a list", json.dumps(both), S)
+numbered = [{"time": iso(i), "requests": c, "next": i + 1} for i, c in enumerate(C)]
+case("L27 rows that name the next one, in a list", json.dumps(numbered), S)
+case("L28 rows that name the next one, on a line each", "\n".join(map(json.dumps, numbered)), S)
 case("L26 pages without the last one", json.dumps([both[0], both[0]]), None)
 long = [[int(at(i).timestamp()), str(900_000 + 1000 * i)] for i in range(50_000)]
 case(
