@@ -6,7 +6,7 @@ import csv
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
@@ -90,8 +90,8 @@ class BillFile:
         with self.path.open("rb") as file:
             while data := file.read(1 << 20):
                 self._hash.update(data)
-        number = 0
-        for batch in self._parquet().iter_batches():
+        number, batches = 0, self._parquet().iter_batches()
+        while (batch := self._read(lambda: next(batches, None))) is not None:
             for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 number += 1
                 yield f"{self.path} row {number}", [_text(cell) for cell in cells]
@@ -99,11 +99,14 @@ class BillFile:
     def _parquet(self) -> Any:
         try:
             import pyarrow.parquet as pq  # imported here because it takes 0.3 s
-
-            return pq.ParquetFile(self.path)
         except ImportError:
             what = "Parquet needs pyarrow (pip install 'mark-serving[parquet]'), or choose text/csv for the report"
             raise BadInput(what, str(self.path)) from None
+        return self._read(lambda: pq.ParquetFile(self.path))
+
+    def _read(self, read: Callable[[], Any]) -> Any:
+        try:
+            return read()
         except (OSError, ValueError) as error:
             raise BadInput("the Parquet file cannot be read", str(self.path), str(error).split("\n")[0]) from None
 

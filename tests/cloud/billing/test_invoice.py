@@ -385,6 +385,15 @@ def test_files_that_are_no_reports_are_refused(tmp_path: Path, content: bytes, s
         read_invoice([str(path)], MAY, MAY + HOUR)
 
 
+def test_damaged_parquet_is_refused(tmp_path: Path) -> None:
+    """Its index, at the end, is whole."""
+    parquet(path := tmp_path / "c.parquet", ITEMS)
+    data = path.read_bytes()
+    path.write_bytes(data[:40] + bytes(len(data) // 4) + data[40 + len(data) // 4 :])
+    with pytest.raises(BadInput, match="the Parquet file cannot be read"):
+        read_invoice([str(path)], MAY, MAY + DAY)
+
+
 def test_a_missing_file_and_an_empty_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cannot be opened"):
         read_invoice([str(tmp_path / "no.csv")], MAY, MAY + HOUR)
