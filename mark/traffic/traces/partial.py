@@ -38,7 +38,8 @@ _LEAST_LIMIT = 500  # rows: fewer are a whole number of hundreds by accident
 _WARNINGS = ("warnings", "message", "Messages")  # of Prometheus, Datadog, CloudWatch
 _PARTIAL = re.compile(r"truncat|limit|partial|incomplete|timed? ?out|exceeded", re.IGNORECASE)
 _RUNNING = frozenset({"scheduled", "running", "queued", "pending", "started", "in_progress"})
-_PAGE = "is one page of several: fetch the other pages, too, and write them one behind the other into one file"
+_PAGE = "is one page of several: fetch the other pages, too, and join their rows"
+_PAGE_OF_ROWS = "is one page of several: fetch the other pages, too, and write them one behind the other into one file"
 
 
 def incomplete(whole: Mapping[str, object], warnings: Sequence[str]) -> list[str]:
@@ -52,7 +53,8 @@ def refuse_part(whole: Mapping[str, object], path: Path) -> None:
     """Raise BadInput for a page of an answer that has more pages, and for one that is cut, sampled or not finished."""
     for answer in (whole, *(value for value in whole.values() if isinstance(value, dict))):
         if (key := _next_key(answer)) is not None:
-            raise BadInput(_PAGE, f"{path} {key}", shown(str(answer[key]).encode()[:60]))
+            what = _PAGE_OF_ROWS if _goes_on(whole) else _PAGE
+            raise BadInput(what, f"{path} {key}", shown(str(answer[key]).encode()[:60]))
         for key, value in answer.items():
             if _SHARE.fullmatch(_plain(key)) and isinstance(value, int | float) and 0.0 < value < 1.0:
                 raise BadInput("counts a sample of the requests: ask for all of them", f"{path} {key}", value)

@@ -1009,6 +1009,17 @@ def test_an_answer_that_says_that_it_is_a_part_is_refused(tmp_path: Path, said: 
         opened(tmp_path, json.dumps({"data": rows, **said}))
 
 
+@pytest.mark.parametrize(
+    ("said", "way"),
+    [({"cursor": "x"}, "write them one behind the other"), ({"meta": {"cursor": "x"}}, "join their rows")],
+)
+def test_way_out_of_a_page_is_one_that_works(tmp_path: Path, said: dict[str, object], way: str) -> None:
+    """Pages one behind the other are read only if their token stands beside the rows."""
+    rows = [{"time": at(i), "requests": n} for i, n in enumerate(COUNTS)]
+    with pytest.raises(BadInput, match=way):
+        opened(tmp_path, json.dumps({"data": rows, **said}))
+
+
 @pytest.mark.parametrize("said", WHOLES, ids=str)
 def test_an_answer_that_says_that_it_is_whole_is_read(tmp_path: Path, said: dict[str, object]) -> None:
     rows = [{"time": at(i), "requests": n} for i, n in enumerate(COUNTS)]
