@@ -35,6 +35,7 @@ _CELLS = {name: re.compile(rf"([+\-\u2212]?)({form})\s*(\D*)") for name, form in
 _THREE = re.compile(r"[+-]?[1-9]\d{0,2}([.,])\d{3}(?![\d.,])")  # one separator followed by three digits
 _EXPONENTIAL = re.compile(r"[+-]?\d+([.,])\d+[eE][+-]?\d")
 _SCIENTIFIC = re.compile(r"[+-]?\d+(?:[.,](\d*))?[eE]([+-]?\d{1,3})")
+_LARGEST_POWER = 308  # of ten; larger numbers are infinite, and count as missing
 _LEADING = re.compile(r"[+-]?(\d+)")
 _ENOUGH = 3  # short numbers that show that digits are grouped
 _PEEK = 200
@@ -128,7 +129,7 @@ def _rounding(texts: Sequence[str], total: float) -> tuple[float, float]:
 
     Programs that write each number with as many digits as it needs are exact.
     """
-    found = [match for match in map(_SCIENTIFIC.fullmatch, texts) if match]
+    found = [match for match in map(_SCIENTIFIC.fullmatch, texts) if match and int(match[2]) <= _LARGEST_POWER]
     if len({len(match[1] or "") for match in found}) != 1 or total <= 0.0:
         return 0.0, 0.0
     grains = [10.0 ** (int(match[2]) - len(match[1] or "")) for match in found]

@@ -946,6 +946,12 @@ def opened(folder: Path, text: str | bytes, columns: TableColumns = RECOGNISED, 
     return open_trace(str(path), columns=columns, skip_bad_lines=skip)
 
 
+@pytest.mark.parametrize("number", ["inf", "1e400", "1E+999"])
+def test_infinite_number_is_missing(tmp_path: Path, number: str) -> None:
+    rows = "".join(f"{at(i)},{number if i == 5 else n}\n" for i, n in enumerate(COUNTS))
+    assert total(opened(tmp_path, "time,requests\n" + rows)) == SUM - COUNTS[5]
+
+
 @pytest.mark.parametrize("name", OWN)
 def test_a_file_of_the_collection_is_read_right_or_refused(name: str) -> None:
     wanted = OWN[name]
