@@ -99,7 +99,7 @@ def check_spelling(said: Mapping[str, Any], names: Iterable[str], where: str) ->
     """
     for name in names:
         for other, value in said.items() if name not in said else ():
-            has_several = other == f"{name}s" != "inputs" and isinstance(value, list | dict)
+            has_several = name != "input" and other == f"{name}s" and isinstance(value, list | dict)
             if not has_several and _one_slip(other.lower(), name):
                 raise Refused(400, f"{where}: {other!r} is no field, did you mean {name}?")
 
