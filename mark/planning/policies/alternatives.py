@@ -257,7 +257,7 @@ class _Scales:
         """
         stack = [(i, _STAYS, k) for i in self._order for k in range(staying[i])]
         stack += [(i, _LEAVES, staying[i] + k) for i in self._order for k in range(leaving[i])]
-        stack += [(i, _NEW, staying[i] + k) for i in self._order for k in range(new[i])]
+        stack += [(i, _NEW, self._running[i] + k) for i in self._order for k in range(new[i])]
         found = []
         for worth_usd in self._worths_usd:
             parts = np.array([part.sum() for part in self._stacked(stack, worth_usd)])

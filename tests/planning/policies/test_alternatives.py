@@ -108,6 +108,13 @@ def test_resumed_instance_costs_its_resume() -> None:
     assert found.chosen.launches_usd_per_hour == pytest.approx(1.5 * (40.0 + 160.0) / 3600.0 * 60.0 / MINUTES)
 
 
+def test_running_instance_saves_no_launch() -> None:
+    """A third one boots for 180 s, though a stopped one of its type would be resumed in 60 s."""
+    of = resolved(replace(sold("large", 1.5), resume=Delay(60.0, 60.0)), latencies_ms={"large": 10.0})
+    found = weighed(plan(large=3), context(80.0, running={"large": 2}, of=of))
+    assert found.chosen.launches_usd_per_hour == pytest.approx(1.5 * 160.0 / 3600.0 * 60.0 / MINUTES)
+
+
 def test_what_is_replaced_is_paid_until_its_replacement_serves() -> None:
     """Nine small ones instead of a large one: it serves on for the three minutes that they boot, and no longer."""
     found = weighed(plan(small=9), context(85.0, running={"large": 1}))
