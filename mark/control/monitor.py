@@ -9,7 +9,7 @@ from mark.control.ports import RecentAnswers
 from mark.domain.backoff import RESCUE
 from mark.domain.command import Launch
 from mark.domain.offer import Market, Offer
-from mark.domain.percent import percent
+from mark.domain.percent import exact_percent, percent
 from mark.domain.service import ResolvedService, SloMonitorSettings
 from mark.domain.slo import Slo
 
@@ -79,7 +79,7 @@ class SloMonitor:
             count, pause_s = max(count, state.enough), RESCUE.doubled_s(state.pause_s)
         reason = (
             f"SLO monitor: {percent(recent.in_time / recent.count)} of the last {recent.count} requests within "
-            f"{self._slo.rt_max_s * 1e3:.0f} ms, promised {percent(self._slo.attainment)}"
+            f"{self._slo.rt_max_s * 1e3:.0f} ms, promised {exact_percent(self._slo.attainment)}"
         )
         launch = Launch(reason, count * self._usd_per_hour, self.offer, count, rescue=True)
         extra = count + (state.extra if self._backs_off else 0)

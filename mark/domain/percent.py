@@ -13,3 +13,10 @@ def percent(share: float | None, digits: int = 1) -> str:
     if value < 100.0 and round(value, digits) == 100.0:
         value = math.floor(value * 10**digits) / 10**digits
     return f"{value:z.{digits}f} %"
+
+
+def exact_percent(share: float, digits: int = 1) -> str:
+    """Return a chosen share, such as a promise, as percent with all its decimals: at least `digits`, at most six."""
+    value = round(100.0 * share, 6)
+    decimals = next(n for n in range(digits, 7) if round(value, n) == value)
+    return f"{value:z.{decimals}f} %"

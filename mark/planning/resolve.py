@@ -10,7 +10,7 @@ from mark.domain.catalog.commitment import DISCOUNTS
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.function_offer import EVERY_ARM64_FUNCTION, EVERY_FUNCTION, FunctionOffer, sizes_among
 from mark.domain.offer import Catalog, Market, Offer
-from mark.domain.percent import percent
+from mark.domain.percent import exact_percent, percent
 from mark.domain.profile import Candidate, Profile
 from mark.domain.promise_help import PromiseHelp
 from mark.domain.service import FunctionUse, ResolvedService, ServiceConfig
@@ -136,7 +136,7 @@ def _candidate(service: ServiceConfig, of_model: Mapping[str, Profile], instance
     allowed, alone = 1.0 - service.slo.attainment, late_alone(found, service.slo.rt_max_s)
     if alone > allowed:
         late = f"{percent(alone, 2)} of the requests take longer than RT_max even where none waits"
-        return f"{late}, {percent(allowed, 2)} may"
+        return f"{late}, {exact_percent(allowed, 2)} may"
     return found
 
 
@@ -237,7 +237,7 @@ def _closest(service: ServiceConfig, of_model: Mapping[str, Profile], types: lis
     if found_in_time:
         share, name = max(found_in_time)
         return (
-            f"no offer meets the SLO of {service.name} ({percent(service.slo.attainment, 2)} within "
+            f"no offer meets the SLO of {service.name} ({exact_percent(service.slo.attainment, 2)} within "
             f"{service.slo.rt_max_s * 1e3:g} ms): closest is {name}, where at most {percent(share, 2)} take less "
             f"than RT_max, however many instances there are"
         )

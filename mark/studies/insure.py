@@ -22,7 +22,7 @@ from mark.config.service_file import load_service
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.faults import NO_FAULTS, Faults
-from mark.domain.percent import percent
+from mark.domain.percent import exact_percent
 from mark.domain.rules.admission import TOLERANCE_S
 from mark.domain.service import ServiceConfig
 from mark.domain.slo import Slo
@@ -165,7 +165,7 @@ def insure(request: RunRequest, instance: str | None = None, *, executor: StudyE
     calm = cheapest_of_one_type(_with_faults(inputs, NO_FAULTS))
     slo = inputs.resolved.slo
     if calm is None:
-        promise = f"{percent(slo.attainment, 2)} within {slo.rt_max_s * 1e3:g} ms"
+        promise = f"{exact_percent(slo.attainment, 2)} within {slo.rt_max_s * 1e3:g} ms"
         what = f"no fixed fleet keeps {promise}, even if no instance is slow"
         raise Infeasible(f"{what}: allow a larger slo_ms, or faster instances")
     task = _Task(replace(request, progress=None), *calm)

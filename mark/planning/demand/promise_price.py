@@ -33,7 +33,7 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Forecast
-from mark.domain.percent import percent
+from mark.domain.percent import exact_percent, percent
 from mark.domain.plan import Plan
 from mark.domain.promise_outlook import SAME_CONFIDENCE
 from mark.domain.service import ResolvedService
@@ -325,7 +325,7 @@ def confidence_notes(confidence: float, slo: Slo) -> tuple[str, ...]:
         return ()
     return (
         f"this window keeps the promise with a probability of {percent(confidence, 0)} at best; "
-        f"slo_confidence asks for {percent(slo.confidence, 0)}",
+        f"slo_confidence asks for {exact_percent(slo.confidence, 0)}",
     )
 
 

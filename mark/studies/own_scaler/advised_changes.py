@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from mark.domain.percent import percent
+from mark.domain.percent import exact_percent, percent
 from mark.planning.policies.names import AS_IS, BEST_FIXED
 from mark.simulation.result import SimulationResult
 from mark.studies.own_scaler.scaler_advice import LEAST_WASTE, AdvisedChange, ScalerAdvice, static_minimum
@@ -24,7 +24,7 @@ def changes(advice: ScalerAdvice) -> list[AdvisedChange]:
             AdvisedChange(
                 "late",
                 f"Your scaler answered {percent(now.late_share, 2)} of the requests late; "
-                f"the promise allows {percent(allowed, 2)}.",
+                f"the promise allows {exact_percent(allowed, 2)}.",
             )
         )
     found += _others(advice)

@@ -11,7 +11,7 @@ import numpy as np
 
 from mark.domain.errors import BadInput
 from mark.domain.load_unit import LoadUnit
-from mark.domain.percent import percent
+from mark.domain.percent import exact_percent
 from mark.domain.slo import Slo
 from mark.planning.policies.fixed import offer_named
 from mark.profiling.fitted_replica import FittedReplica, ServiceTime, fit_replica, replica_profile
@@ -130,6 +130,6 @@ def _fitted_words(fitted: FittedReplica, slo: Slo) -> str:
     if fitted.most_rps is None:
         return (
             f"fitted: at least {fitted.rps:.3g}, the highest load there was; no load broke the promise of "
-            f"{percent(slo.attainment)} within {slo.rt_max_s * 1e3:g} ms"
+            f"{exact_percent(slo.attainment)} within {slo.rt_max_s * 1e3:g} ms"
         )
     return f"fitted to latencies and replicas: between {fitted.least_rps:.3g} (kept) and {fitted.most_rps:.3g} (broken)"

@@ -17,6 +17,7 @@ from mark.studies.report.words import (
     count,
     dollars,
     duration,
+    exact_percent,
     latency,
     number,
     number_1,
@@ -60,7 +61,7 @@ def _headline(advice: ScalerAdvice) -> str:
     slo, workload = advice.slo, advice.history.workload
     place = f"{workload.namespace}/{workload.name}" if workload.namespace else workload.name
     return (
-        f"{place}: promise {percent(slo.attainment)} within {number(slo.rt_max_s * 1e3, 0)} ms; a replica is "
+        f"{place}: promise {exact_percent(slo.attainment)} within {number(slo.rt_max_s * 1e3, 0)} ms; a replica is "
         f"{'' if advice.replica.per_instance == 1 else f'1/{advice.replica.per_instance} '}"
         f"{advice.replica.offer.instance} and does {rate(advice.rps_per_replica)} {workload.unit.name}/s"
     )

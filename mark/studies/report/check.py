@@ -20,7 +20,7 @@ from mark.profiling.table import load_profiles, measured_profiles
 from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
 from mark.studies.report.promise_help_report import tail_words, window
-from mark.studies.report.words import count, duration, number, percent, rate, usd
+from mark.studies.report.words import count, duration, exact_percent, number, percent, rate, usd
 from mark.traffic.traces.reader import open_trace
 
 _FLEETS = (1, 2, 4, 8)  # numbers of instances for which the load that they carry is shown
@@ -93,7 +93,7 @@ def _carried(resolved: ResolvedService) -> list[str]:
     if _FEW <= few < math.inf:
         parts.append(
             f"a {window(slo)} on {name} needs {count(math.ceil(few))} requests to keep it with "
-            f"{percent(slo.confidence, 0)}: of fewer too many are late by chance"
+            f"{exact_percent(slo.confidence, 0)}: of fewer too many are late by chance"
         )
     if min(late.values()) > ROOM * allowed:
         used = f"service times alone use up {percent(min(late.values()) / allowed, 0)} of the requests that may be late"

@@ -45,6 +45,7 @@ from mark.studies.report.takeaway import (
 from mark.studies.report.words import (
     dollars,
     duration,
+    exact_percent,
     grouped,
     latency,
     milliseconds,
@@ -135,9 +136,8 @@ def compare_page(report: Report, results: Mapping[str, SimulationResult], rows: 
         ],
     }
     first = next(iter(results.values()))
-    facts = (
-        f"{report.headline}; promise: {percent(first.slo.attainment)} within {number(first.slo.rt_max_s * 1e3, 0)} ms"
-    )
+    promise = f"{exact_percent(first.slo.attainment)} within {number(first.slo.rt_max_s * 1e3, 0)} ms"
+    facts = f"{report.headline}; promise: {promise}"
     shown = packed("data", json.dumps(of_policies, separators=(",", ":"), allow_nan=False))
     parts: list[Part] = [*report.parts, Markup(_policy_part(results) + shown)]
     if rows:

@@ -12,6 +12,7 @@ from mark.studies.report.words import (
     count,
     dollars,
     duration,
+    exact_percent,
     grouped,
     milliseconds,
     number,
@@ -67,7 +68,7 @@ def _facts(run: PipelineRun) -> dict[str, tuple[str | Marked, str]]:
     facts["SLO"] = (
         Marked("ok", "ok") if run.kept else Marked("MISSED", "missed"),
         f"{percent(run.attainment, 2)} within {number(run.slo.rt_max_s * 1e3, 0)} ms "
-        f"({percent(run.slo.attainment)} asked), {run.misses:,} late; worst minute "
+        f"({exact_percent(run.slo.attainment)} asked), {run.misses:,} late; worst minute "
         f"{percent(run.worst_minute_attainment)}, {run.minutes_below_target:,} min below",
     )
     facts["Latency"] = (
@@ -291,15 +292,15 @@ def _takeaway(runs: Mapping[str, PipelineRun]) -> list[str]:
     if winner is None:
         closest = max(runs, key=lambda name: runs[name].attainment)
         return [
-            f"No policy here keeps the promise of {percent(first.slo.attainment)} {within}; closest is {closest} with "
-            f"{percent(runs[closest].attainment, 2)} for {usd(runs[closest].usd)}."
+            f"No policy here keeps the promise of {exact_percent(first.slo.attainment)} {within}; closest is {closest} "
+            f"with {percent(runs[closest].attainment, 2)} for {usd(runs[closest].usd)}."
         ]
     run, against = runs[winner], _reference(runs)
     keeps = "keeps the promise" if len(runs) == 1 else "is the cheapest that keeps the promise"
     lines = [
         f"{winner} {keeps}: {percent(run.attainment, 2)} of the queries {within} "
-        f"({percent(run.slo.attainment, 0)} asked) for {usd(run.usd)}, which is {usd(run.usd_per_million)} per million "
-        "queries."
+        f"({exact_percent(run.slo.attainment, 0)} asked) for {usd(run.usd)}, which is {usd(run.usd_per_million)} per "
+        "million queries."
     ]
     pace = f"At this pace (extrapolated from {duration(run.duration_s)}) that is {dollars(_monthly(run))} a month"
     if against is not None and against != winner:

@@ -10,7 +10,7 @@ from mark.domain.promise_outlook import PromiseOutlook
 from mark.domain.slo import Slo
 from mark.domain.time import DAY_S
 from mark.studies.report.report import DataTable, Prose
-from mark.studies.report.words import duration, percent, percent_0, usd
+from mark.studies.report.words import duration, exact_percent, percent, percent_0, usd
 
 if TYPE_CHECKING:
     from mark.simulation.result import SimulationResult
@@ -30,7 +30,7 @@ def stated_words(results: Mapping[str, SimulationResult]) -> list[str]:
             kept = f"this run of {length} {'kept' if run.kept(slo) else 'missed'} it"
         return [
             f"{name} planned with a probability of at least {percent(run.least_confidence, 0)} that a {window(slo)} "
-            f"keeps the promise (slo_confidence asks for {percent(slo.confidence, 0)}); {kept}."
+            f"keeps the promise (slo_confidence asks for {exact_percent(slo.confidence, 0)}); {kept}."
         ]
     return []
 
@@ -56,9 +56,11 @@ def outlook_parts(outlook: PromiseOutlook, by: str = "") -> list[Prose | DataTab
 def outlook_words(outlook: PromiseOutlook, by: str = "") -> str:
     """Return whether the promise can be kept at its confidence, and for how many dollars."""
     slo = outlook.slo
-    promise = f"{percent(slo.attainment, 2)} of the requests of each {window(slo)} within {slo.rt_max_s * 1e3:g} ms"
+    promise = (
+        f"{exact_percent(slo.attainment, 2)} of the requests of each {window(slo)} within {slo.rt_max_s * 1e3:g} ms"
+    )
     by = by or (f"the last {duration(outlook.seen_s)}" if outlook.seen_s else "the forecast alone")
-    asked = percent(slo.confidence, 0)
+    asked = exact_percent(slo.confidence, 0)
     cost = f"about {usd(outlook.usd_per_hour)}/h on average with {outlook.offer} alone (judged by {by})."
     if outlook.can_be_had:
         sure = f"Promise: {promise}. It can be kept with a probability of {asked}, as slo_confidence asks"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mark.cloud.billing.line_items import utc
 from mark.studies.report.report import DataTable, Marked, Report
 from mark.studies.report.takeaway import notes
-from mark.studies.report.words import count, number, percent, usd
+from mark.studies.report.words import count, exact_percent, number, percent, usd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,8 +106,8 @@ def _would_have_paid(found: Reconciliation, name: str) -> str:
         would_be = f"an invoice of {_money(invoice, sign='$')}{before_credits}"
     return (
         f"{name} would have paid {usd(paid)} where {found.policy} pays {usd(before)}{change}, with "
-        f"{percent(result.slo_result.attainment, 2)} in time ({percent(result.slo.attainment, 0)} asked, {verdict}; "
-        f"{found.policy} has {percent(own.slo_result.attainment, 2)}): {would_be}."
+        f"{percent(result.slo_result.attainment, 2)} in time ({exact_percent(result.slo.attainment, 0)} asked, "
+        f"{verdict}; {found.policy} has {percent(own.slo_result.attainment, 2)}): {would_be}."
     )
 
 

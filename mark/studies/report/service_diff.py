@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mark.studies.report.report import DataTable, Report, formatted
 from mark.studies.report.takeaway import bill_parts, overflow_share
-from mark.studies.report.words import dollars, duration, milliseconds, number, per_month, percent
+from mark.studies.report.words import dollars, duration, exact_percent, milliseconds, number, per_month, percent
 
 if TYPE_CHECKING:
     from mark.simulation.result import SimulationResult
@@ -88,7 +88,7 @@ def _rows(diff: ServiceDiff) -> list[tuple[str, str, str, str]]:
     if len(parts) > 1:
         rows += [(f"of which {part}", *money(old, new)) for part, (old, new) in parts.items()]
     facts: dict[str, Callable[[SimulationResult], str]] = {
-        "promise": lambda r: f"{percent(r.slo.attainment)} in {number(r.slo.rt_max_s * 1e3, 0)} ms",
+        "promise": lambda r: f"{exact_percent(r.slo.attainment)} in {number(r.slo.rt_max_s * 1e3, 0)} ms",
         "in time": lambda r: percent(r.slo_result.attainment, 2),
         "worst minute": lambda r: percent(r.slo_result.worst_minute_attainment),
         "p50 ms": lambda r: milliseconds(r.latency_ms.p50),

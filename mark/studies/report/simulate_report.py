@@ -16,7 +16,7 @@ from mark.studies.report.takeaway import (
     takeaway,
     verdict_marked,
 )
-from mark.studies.report.words import count, dollars, milliseconds, number, per_month, percent, usd
+from mark.studies.report.words import count, dollars, exact_percent, milliseconds, number, per_month, percent, usd
 
 if TYPE_CHECKING:
     from mark.planning.next_day import NextDay
@@ -53,7 +53,7 @@ def _facts(result: SimulationResult) -> dict[str, tuple[str | Marked, str]]:
     facts["SLO"] = (
         verdict_marked(result),
         f"{percent(slo.attainment, 2)} within {number(result.slo.rt_max_s * 1e3, 0)} ms "
-        f"({percent(result.slo.attainment)} asked); worst minute {percent(slo.worst_minute_attainment)}, "
+        f"({exact_percent(result.slo.attainment)} asked); worst minute {percent(slo.worst_minute_attainment)}, "
         f"{slo.minutes_below_target:,} min below",
     )
     facts["Latency"] = (

@@ -11,7 +11,18 @@ from mark.domain.time import DAY_S, HOUR_S
 from mark.planning.policies.names import AS_IS, BEST_FIXED, FIXED
 from mark.simulation.result import SimulationResult
 from mark.studies.report.report import Mark, Marked
-from mark.studies.report.words import count, dollars, duration, number, per_month, percent, rate, usd, usd_apart
+from mark.studies.report.words import (
+    count,
+    dollars,
+    duration,
+    exact_percent,
+    number,
+    per_month,
+    percent,
+    rate,
+    usd,
+    usd_apart,
+)
 from mark.studies.saving_range import saving_range
 
 # SageMaker's policies, the fairest endpoint first: the plain one has one unbatched type.
@@ -299,14 +310,14 @@ def _winner(winner: str | None, results: Mapping[str, SimulationResult]) -> str:
         if result.kept:
             return f"{name} keeps the promise for {usd(result.bill.total)}, but no real forecast is perfect."
         return (
-            f"No policy here keeps the promise of {percent(result.slo.attainment)} within "
+            f"No policy here keeps the promise of {exact_percent(result.slo.attainment)} within "
             f"{number(result.slo.rt_max_s * 1e3, 0)} ms; closest is {name} with "
             f"{percent(result.slo_result.attainment, 2)} for {usd(result.bill.total)}."
         )
     result = results[winner]
     return (
         f"{_shown(winner, result)} keeps the promise: {percent(result.slo_result.attainment, 2)} of the requests "
-        f"within {number(result.slo.rt_max_s * 1e3, 0)} ms ({percent(result.slo.attainment, 0)} asked) for "
+        f"within {number(result.slo.rt_max_s * 1e3, 0)} ms ({exact_percent(result.slo.attainment, 0)} asked) for "
         f"{usd(result.bill.total)}, which is {usd(result.usd_per_million)} per million {result.unit.name}."
     )
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+from mark.domain.percent import exact_percent as exact_percent
 from mark.domain.percent import percent as percent
 
 HOURS_PER_MONTH = 730.0  # AWS's month: 8,760 h / 12

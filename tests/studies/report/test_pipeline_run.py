@@ -55,6 +55,12 @@ def test_where_none_keeps_it_the_closest_is_named() -> None:
     assert "ref." not in out  # a policy that misses the promise is no reference for savings
 
 
+def test_a_promise_is_told_with_all_its_decimals() -> None:
+    slo = Slo(0.3, 0.9995)
+    assert "100.00 % of the queries within 300 ms (99.95 % asked)" in told(run("mark", 2.0, 0, slo=slo))
+    assert "keeps the promise of 99.95 % within 300 ms" in told(run("mark", 2.0, 1, slo=slo))
+
+
 def test_what_costs_more_than_twice_the_reference_says_so() -> None:
     assert "mark $9.00 costs 4.5 x" in told(run("mark", 9.0, 0), run("fixed", 2.0, 0))
 

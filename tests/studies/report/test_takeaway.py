@@ -32,6 +32,12 @@ def test_the_cheapest_policy_that_missed_the_slo_is_never_recommended() -> None:
     assert "cheap" in next(line for line in takeaway(results) if line.startswith("Missed"))
 
 
+def test_a_takeaway_tells_the_promise_with_all_its_decimals() -> None:
+    asked = result(attainment=1.0)
+    found = replace(asked, slo=replace(asked.slo, attainment=0.999))
+    assert any("(99.9 % asked)" in line for line in takeaway({"mark": found, "fixed": replace(found, policy="fixed")}))
+
+
 def test_no_takeaway_says_to_run_an_oracle() -> None:
     results = {"oracle": result("oracle", usd=5.0), "mark": result(usd=10.0)}
     assert best(results) == "mark"
