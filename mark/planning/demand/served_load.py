@@ -97,12 +97,18 @@ class BelievedLoad:
             full = np.clip(6.0 / np.maximum(times, 1.0)[:, :, None] - np.arange(5, -1, -1), 0.0, 1.0)
             weight = np.clip(times - 2.0, 0.0, 1.0)[:, :, None]
             points = within + weight * (self.burst_rps[:, :steps, None] * full - within)
-            demand = np.maximum(1e-9, points.transpose(1, 0, 2))
-            return demand.reshape(mean.shape[1], -1), np.outer(_LIKELY, _SIXTHS).ravel()
+            return _of_mean(mean, points.transpose(1, 0, 2), _SIXTHS)
         # (steps, points, 3), or (steps, points, 1) if the unrest within a step is not known
         within_step, shares = (_WITHIN, _SHARES) if deviation.any() else (_WITHIN[1:2], _ALL)
-        demand = np.maximum(1e-9, mean.T[:, :, None] + deviation.T[:, :, None] * within_step)
-        return demand.reshape(mean.shape[1], -1), np.outer(_LIKELY, shares).ravel()
+        return _of_mean(mean, mean.T[:, :, None] + deviation.T[:, :, None] * within_step, shares)
+
+
+def _of_mean(mean_rps: FloatArray, points_rps: FloatArray, shares: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return `demand` by points (steps, levels, points) that keep the mean (levels, steps), none of them negative."""
+    demand = np.maximum(1e-9, points_rps)
+    if points_rps.min() < 0.0:
+        demand *= (np.maximum(1e-9, mean_rps.T) / (demand @ shares))[:, :, None]
+    return demand.reshape(len(demand), -1), np.outer(_LIKELY, shares).ravel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,11 +420,12 @@ def _between(levels: bytes) -> tuple[IntArray, IntArray, FloatArray, FloatArray]
 
 @lru_cache(maxsize=64)
 def _near(levels: bytes) -> tuple[int, float]:
-    """Return the level, by index, that is exceeded four times as often as the highest one, and the factor on the
-    distance between both that gives the greatest distance of the highest level from a median.
+    """Return a lower level, by index, and a factor: the highest level lies at most the factor times its distance from
+    the lower one above the median.
 
-    An exponential has its highest level log(0.5 / exceeded) scales above its median. Without such a level above the
-    median the factor is so large that it bounds nothing.
+    The lower level is exceeded at least four times as often as the highest one. An exponential has its highest level
+    log(0.5 / exceeded) scales above its median. Without a lower level above the median the factor is so large that it
+    bounds nothing.
     """
     exceeded = 1.0 - np.frombuffer(levels)
     often = np.flatnonzero((exceeded >= 4.0 * exceeded[-1] - 1e-9) & (exceeded < 0.5))

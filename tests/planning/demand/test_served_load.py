@@ -14,6 +14,7 @@ from mark.domain.load import LEVELS, Forecast
 from mark.kernel.accounting import Accounting
 from mark.kernel.stage import StageSimulation
 from mark.planning.demand.served_load import (
+    BelievedLoad,
     Lateness,
     believed_demand,
     longest_wait_s,
@@ -152,6 +153,17 @@ def test_a_burst_comes_in_its_part_of_the_step(seconds: float) -> None:
     assert weights @ demand[0] == pytest.approx(mean[0, 0], rel=1e-6)
     assert demand.max() <= 104.0
     assert weights[demand[0] > 90.0].sum() == pytest.approx(math.floor(seconds / 10.0) / 6.0)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.2, 1.0, 5.0, 100.0])
+@pytest.mark.parametrize("peak", [1.0, 1.9, 2.0, 2.3, 2.6, 3.0, 5.0, 1000.0])
+def test_points_within_a_step_keep_its_mean(rate: float, peak: float) -> None:
+    """Also where the low point of a normal distribution would be negative."""
+    believed = BelievedLoad.of(forecast(rate, 0.3, peak), 2)
+    demand, _ = believed.demand(2)
+    within = demand.reshape(*believed.mean_rps.T.shape, -1)
+    weights = [1.0] if within.shape[2] == 1 else [1.0, 4.0, 1.0] if within.shape[2] == 3 else np.ones(6)
+    np.testing.assert_allclose(np.average(within, axis=2, weights=weights), believed.mean_rps.T, atol=1e-8)
 
 
 def test_the_load_within_a_step_turns_into_a_burst_without_a_jump() -> None:
