@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mark.cloud.billing.moving_prices import Repriced
+from mark.cloud.billing.moving_prices import LivePrices, Repriced
 from mark.domain.service import ResolvedService
 from mark_infra.aws.live_prices import PriceKeeper
 from mark_infra.aws.price_list_api import Refreshed
@@ -34,3 +34,6 @@ class ServicePrices:
 
     def trouble(self) -> str:
         return self._keeper.trouble()
+
+
+_: type[LivePrices] = ServicePrices
