@@ -323,8 +323,8 @@ def saved_words(weighed: Weighed) -> str:
     words = f"Expected to cost {_less(saved)} than the best alternative"
     if saved < 0.0:
         words = (
-            f"The best alternative is priced {usd(-saved)}/h lower; unlike the plan, these prices let no instance stop "
-            "and come back"
+            f"The best alternative is priced {usd(-saved)}/h lower; unlike the plan, these prices let an instance "
+            "stop and come back only if the fleet launches one now"
         )
     if kept is not None:
         words += f"{',' if saved >= 0.0 else '. The plan costs'} {_less(kept)} than leaving the fleet as it is"

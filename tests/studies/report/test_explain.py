@@ -106,7 +106,7 @@ def test_a_choice_that_looks_dearer_than_another_says_so() -> None:
     assert weighed is not None
     dearer = saved_words(weighed)
     assert dearer.startswith(
-        "The best alternative is priced $0.16/h lower; unlike the plan, these prices let no instance stop"
+        "The best alternative is priced $0.16/h lower; unlike the plan, these prices let an instance stop"
     )
     assert "Expected to cost" not in dearer
     kept = replace(
