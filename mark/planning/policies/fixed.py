@@ -90,7 +90,8 @@ def offer_named(
     """
     named = [o for o in resolved.catalog.offers if wanted in (o.instance, o.name)]
     if not named:
-        raise BadInput("the catalogue has no such instance", resolved.catalog.name, wanted)
+        names = sorted({name for o in resolved.catalog.offers for name in (o.instance, o.name)})
+        raise BadInput(f"{resolved.catalog.name} has no such instance", where, wanted, known=names)
     allowed = {Market.SAGEMAKER, *markets, *((Market.BURSTABLE,) if Market.ON_DEMAND in markets else ())}
     sold = [o for o in named if wanted == o.name or o.market in allowed]
     if not sold:
@@ -102,7 +103,7 @@ def offer_named(
         )
     offer = min(sold, key=lambda o: (_MARKETS.index(o.market), o.name))
     if offer.retired:
-        raise BadInput("retired: it can no longer be bought", resolved.catalog.name, wanted)
+        raise BadInput("retired: it can no longer be bought", where, wanted)
     profile = profile_of(resolved.profiles, offer.instance)
     if profile is None:
         known = ", ".join(sorted(i for i in resolved.profiles if not is_function(i)))

@@ -64,6 +64,7 @@ def test_it_has_neither_bouncers_nor_functions() -> None:
         ("fixed:large=²", "whole number"),
         ("fixed:large=99999999999999999999", "whole number"),
         ("fixed:huge=1", "no such instance: huge"),
+        ("fixed:lrge=1", r"policy: test has no such instance, did you mean large\?: lrge"),
         ("fixed:old=1", "no longer be bought: old"),
         ("fixed:bare=1", "no profile"),
         ("fixed:large=1,large/on-demand=1", "twice"),
