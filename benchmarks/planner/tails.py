@@ -5,7 +5,7 @@
 
 The cases are all combinations of p99 / mean, RT_max / mean, traffic, requests/s, types and functions, each with its
 seeds. A case counts if the best fixed fleet keeps SL_min + 0.2 points. It is bad if `mark` misses the promise, or costs
-more than 1.02 times that fleet on constant load. `--sample N` takes N cases, spread evenly over the list of 1,728; a
+more than 1.02 times that fleet on constant load. `--sample N` takes N cases, spread evenly over the list of 3,456; a
 case takes 10 to 40 s. Exits with 1 if a case is bad.
 """
 
