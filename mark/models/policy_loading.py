@@ -19,7 +19,7 @@ _METHODS = ("ask", "combine", "settled")
 
 
 class PolicyFailed(ValueError):
-    """The user's policy `reference` raised an error, or broke a rule of the port, as `what` says."""
+    """The policy of a user raised an error or broke a rule of the port; `what` has the details."""
 
     def __init__(self, reference: str, what: str) -> None:
         super().__init__(f"{reference}: {what}")

@@ -55,8 +55,8 @@ class ErrorTally:
         rho2 = (2.0 * math.log(1.0 / miss) + math.log(1.0 + 2.0 * math.log(1.0 / miss))) / _TIGHTEST
         scaled = self.count * rho2 + 1.0
         inner = 2.0 * scaled / (self.count**2 * rho2) * math.log(math.sqrt(scaled) / miss)
-        # Squared errors are skewed: their variance is underestimated when their mean is. The lower tail of a value that
-        # is never negative is no heavier than that of a normal one with this second moment (Maurer 2003).
+        # Squared errors are skewed: samples with a low mean have a low variance, too. For values that are never
+        # negative, the second moment alone bounds how far the sample's mean lies below the true one (Maurer 2003).
         above = math.sqrt(self.squares / self.count * inner)
         return self.mean - math.sqrt(variance * inner), self.mean + above
 

@@ -67,8 +67,8 @@ class BelievedLoad:
         deviation = np.sqrt(np.maximum(0.0, unrest - told / 5.0))
         highest = usual + _EXPECTED_MAX_OF_12 * deviation
         shorter = highest > 2.0 * usual
-        # Beyond the highest level such a burst becomes longer, not higher. Other loads grow with their unrest, within
-        # the tail of the peaks: a burst of a known size comes or not, and the median says nothing of its size.
+        # Beyond the highest level such a burst becomes longer, not higher. Other loads grow with their unrest, but not
+        # beyond the tail of the peaks, because the median of a load with rare bursts does not show how high they are.
         near, times = _near(levels)
         top = forecast.peak_rps[-1, :steps]
         most = np.where(shorter, highest, top + times * (top - forecast.peak_rps[near, :steps]) * beyond)
@@ -104,7 +104,7 @@ class BelievedLoad:
 
 
 def _of_mean(mean_rps: FloatArray, points_rps: FloatArray, shares: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return `demand` by points (steps, levels, points) that keep the mean (levels, steps), none of them negative."""
+    """Return `demand` of points (steps, levels, points): negative ones become zero, and the others keep the mean."""
     demand = np.maximum(1e-9, points_rps)
     if points_rps.min() < 0.0:
         demand *= (np.maximum(1e-9, mean_rps.T) / (demand @ shares))[:, :, None]

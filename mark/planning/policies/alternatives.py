@@ -329,9 +329,8 @@ class _Scales:
         usd_per_step = np.where(number >= self._committed[i], self._usd_per_step[i], 0.0)
         boot_usd_each = np.where(number >= self._committed[i], self._boot_usd[i, resumed], 0.0)
         worth = STEP_S * worth_usd * served - usd_per_step[:, None] * steps
-        ready = np.where(
-            steps > self._boot_steps[i, resumed][:, None], worth, np.inf
-        )  # launched a minute later at least
+        # Launched a minute later at least.
+        ready = np.where(steps > self._boot_steps[i, resumed][:, None], worth, np.inf)
         gains = worth - np.minimum.accumulate(ready, axis=1) - boot_usd_each[:, None]
         last, each = gains.argmax(axis=1), np.arange(most)
         first = np.where(steps <= last[:, None], ready, np.inf).argmin(axis=1)
@@ -340,7 +339,7 @@ class _Scales:
         return np.array([part[pays].sum() for part in found])
 
     def _resumed(self, offer: IntArray | int, number: IntArray) -> IntArray:
-        """Return 1 for the instances, by their number among those of the offer, that a resume gives; else 0."""
+        """Return 1 for each instance that a resume would start, else 0. `number` counts the instances of an offer."""
         return np.asarray(number < np.array(self._running)[offer] + self._stopped[offer], dtype=np.int64)
 
     def _between(self, size_rps: FloatArray) -> FloatArray:

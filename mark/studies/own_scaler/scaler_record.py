@@ -32,7 +32,7 @@ class PricedReplica:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What the user's scaler did over a span, measured. Without a histogram of latencies, lateness is unknown (None).
+    """The measured record of the user's scaler over a span. Without a histogram of latencies, lateness is None.
 
     `late_least` and `late_most` are proven by the buckets around RT_max; `late_share` is interpolated between them.
     """

@@ -176,12 +176,13 @@ def test_the_load_within_a_step_turns_into_a_burst_without_a_jump() -> None:
     assert np.abs(np.diff(above)).max() <= 2.0
 
 
-def test_a_load_goes_no_further_than_its_known_peak() -> None:
+@pytest.mark.parametrize(("peaks_rps", "most_rps"), [((106.0, 106.0), 115.0), ((100.0, 106.0), 140.0)])
+def test_a_load_goes_no_further_than_the_tail_of_its_peaks(peaks_rps: tuple[float, float], most_rps: float) -> None:
     """Bursts of 100 requests/s fill all or a part of a minute, or none comes."""
-    mean = np.interp(LEVELS, [0.0, 0.6, 0.8, 0.9, 0.95], [2.0, 2.0, 50.0, 80.0, 90.0])[:, None]
-    peak = np.where(mean > 10.0, 106.0, 3.0)
-    demand, _ = believed_demand(Forecast(0.0, 60.0, LEVELS, mean, peak, "test"), 1)
-    assert 100.0 <= demand.max() <= 115.0
+    mean = np.interp(LEVELS, [0.0, 0.6, 0.8, 0.9, 0.95], [2.0, 2.0, 50.0, 80.0, 90.0])
+    peak = np.where(mean > 10.0, np.interp(LEVELS, [0.8, 0.95], peaks_rps), 3.0)
+    demand, _ = believed_demand(Forecast(0.0, 60.0, LEVELS, mean[:, None], peak[:, None], "test"), 1)
+    assert 100.0 <= demand.max() <= most_rps
 
 
 def test_believed_demand_has_the_forecasts_mean_in_every_step() -> None:
