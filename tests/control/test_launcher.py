@@ -532,3 +532,11 @@ def test_min_instances_are_kept_of_the_cheapest_there_is() -> None:
     bench.cloud.boot()
     bench.tick({})
     assert bench.phases() == {1: f"{OD} draining", 2: f"{A} ready"}
+
+
+def test_a_substitute_for_a_rescue_is_a_rescue() -> None:
+    shop = Shop()
+    shop.cloud.left = {A: 0}
+    outcomes = list(shop.buyer.launch(0.0, Launch("needed", 0.0, A, 1, rescue=True), substitute=True))
+    assert len(outcomes) > 1
+    assert all(outcome.command.rescue for outcome in outcomes)

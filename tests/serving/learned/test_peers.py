@@ -19,7 +19,7 @@ from mark.serving.frontend.routes import ModelRoute
 from mark.serving.frontend.server import ServedVersion, Server
 from mark.serving.learned.facts import Vector, line_of
 from mark.serving.learned.peer_routes import routes_of
-from mark.serving.learned.peers import REACH, Peer, PeerAccess, PeerError, Peers
+from mark.serving.learned.peers import REACH, NotThere, Peer, PeerAccess, PeerError, Peers
 from mark.serving.overflow.http_client import Address
 from tests.serving.backend.test_variants import Fake
 from tests.serving.learned.linked import Process
@@ -198,3 +198,31 @@ def test_peers_in_clear_are_bad_input() -> None:
     with pytest.raises(BadInput, match=r"peers: would be reached in clear.*http://10\.0\.0\.5:80"):
         PeerAccess((Address.of("http://10.0.0.5:80"),))
     assert PeerAccess((Address.of("http://10.0.0.5:80"),), in_clear=True, reach=REACH).addresses
+
+
+def test_an_address_without_a_server_is_told_from_one_that_closes() -> None:
+    """A request on a closed connection is repeated once; a refused connection is not."""
+
+    async def main() -> None:
+        asked = []
+
+        def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked.append(writer)
+            writer.close()
+
+        server = await asyncio.start_server(close, "127.0.0.1", 0)
+        there = peer(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        try:
+            with pytest.raises(PeerError, match="closed the connection"):
+                await there.ask(b"GET", b"/facts")
+        finally:
+            server.close()
+            await server.wait_closed()
+        assert len(asked) == 2
+        assert there.there
+        with pytest.raises(NotThere):
+            await there.ask(b"GET", b"/facts")
+        assert not there.there
+        there.close()
+
+    run(main)
