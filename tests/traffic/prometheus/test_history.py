@@ -12,30 +12,7 @@ from mark.domain.errors import BadInput
 from mark.traffic.prometheus.answers import PromAnswer
 from mark.traffic.prometheus.history import LatencyBuckets, WorkloadHistory, read_history
 from mark.traffic.prometheus.workload import Asked, Workload, find_workload
-from tests.traffic.prometheus.reading import MemoryReader
-
-END = 1.79e9 - 1.79e9 % 300.0
-T = END + np.arange(-6 * 3600.0, 1.0, 30.0)
-RPS = 10.0 + 5.0 * np.sin((T - T[0]) / 3000.0)
-LABELS = {"app": "ranker", "namespace": "shop", "pod": "ranker-1-a"}
-
-
-def _filled(there: np.ndarray | None = None, scrape: int = 1) -> MemoryReader:
-    reader = MemoryReader()
-    keep = np.ones(len(T), bool) if there is None else there
-    for share, le in ((0.5, "0.1"), (0.9, "0.3"), (1.0, "+Inf")):
-        counter = np.where(keep, np.cumsum(RPS * 30.0 * share), np.nan)[::scrape]
-        if le == "+Inf":
-            reader.add("http_requests_total", T[::scrape], counter, **LABELS)
-        reader.add("http_request_duration_seconds_bucket", T[::scrape], counter, **LABELS, le=le)
-    reader.add(
-        "kube_deployment_status_replicas_available",
-        T,
-        np.where(T < END - 7200.0, 2.0, 4.0),
-        deployment="ranker",
-        namespace="shop",
-    )
-    return reader
+from tests.traffic.prometheus.reading import AWAY, END, LABELS, RPS, MemoryReader, T, filled, shop
 
 
 def _read(reader: MemoryReader, days: float = 0.2) -> WorkloadHistory:
@@ -47,7 +24,7 @@ def _own(rate: str, latency: str | None = None) -> Workload:
 
 
 def test_requests_are_counted_by_step() -> None:
-    found = _read(_filled(), days=4.5 / 24.0)
+    found = _read(filled(), days=4.5 / 24.0)
     expected = float(RPS[-540:].sum() * 30.0)
     assert found.trace.total_counts(0.0, found.trace.duration_s) == pytest.approx(expected, rel=0.01)
     assert found.trace.bin_s == 60.0
@@ -56,7 +33,7 @@ def test_requests_are_counted_by_step() -> None:
 
 
 def test_step_is_as_long_as_two_scrapes_need() -> None:
-    assert _read(_filled(scrape=4)).trace.bin_s == 300.0
+    assert _read(filled(scrape=4)).trace.bin_s == 300.0
 
 
 def test_step_has_two_scrapes_of_each_replica() -> None:
@@ -73,29 +50,29 @@ def test_step_has_two_scrapes_of_each_replica() -> None:
 
 def test_workload_that_is_scraped_too_seldom_is_refused() -> None:
     with pytest.raises(BadInput, match="has no rate over 300 s"):
-        _read(_filled(scrape=20))
+        _read(filled(scrape=20))
 
 
 def test_replicas_are_known_at_each_step() -> None:
-    found = _read(_filled())
+    found = _read(filled())
     assert found.replicas_between(END - 3600.0, END).tolist() == [4.0] * 60
     assert found.replicas_between(END - 4 * 3600.0, END - 3 * 3600.0).tolist() == [2.0] * 60
 
 
 def test_hour_without_scrapes_is_a_gap_and_not_zero() -> None:
     away = (T > END - 7200.0) & (T <= END - 3600.0)
-    found = _read(_filled(~away))
+    found = _read(filled(~away))
     (gap,) = found.trace.gaps
     assert gap[1] - gap[0] == pytest.approx(3600.0, abs=120.0)
 
 
 def test_shorter_history_than_asked_for_is_said() -> None:
-    found = _read(_filled(), days=3.0)
+    found = _read(filled(), days=3.0)
     assert any("has no requests before 0.25 days ago; 3 were asked" in note for note in found.notes)
 
 
 def test_undefined_points_and_warnings_are_said() -> None:
-    reader = _filled()
+    reader = filled()
     workload = find_workload(reader, Asked(), END)
     reader.undefined, reader.warnings = 7, ("slow query",)  # type: ignore[assignment]
     notes = read_history(reader, workload, 0.2, END).notes
@@ -104,7 +81,7 @@ def test_undefined_points_and_warnings_are_said() -> None:
 
 
 def test_unknown_replicas_are_said() -> None:
-    reader = _filled()
+    reader = filled()
     (ready,) = [one for one in reader.series if one.labels["__name__"].startswith("kube_")]
     ready.values[(T > END - 3 * 3600.0) & (T <= END - 3600.0)] = np.nan
     found = _read(reader, days=4.0 / 24.0)
@@ -113,14 +90,14 @@ def test_unknown_replicas_are_said() -> None:
 
 
 def test_counter_in_place_of_a_rate_is_refused() -> None:
-    reader = _filled()
+    reader = filled()
     reader.add("pods", T, np.ones(len(T)))
     with pytest.raises(BadInput, match="only rises, as a counter does"):
         read_history(reader, _own("sum(http_requests_total)"), 0.2, END)
 
 
 def test_counter_of_pods_that_restart_is_no_rate() -> None:
-    reader = _filled()
+    reader = filled()
     reader.add("pods", T, np.ones(len(T)))
     for pod in range(5):
         counted = np.cumsum(np.full(len(T), 90.0))
@@ -131,7 +108,7 @@ def test_counter_of_pods_that_restart_is_no_rate() -> None:
 
 
 def test_series_that_differ_in_more_than_the_pod_are_not_added() -> None:
-    reader = _filled()
+    reader = filled()
     for name, pods in (("a", 2.0), ("b", 3.0)):
         reader.add("pods", T, np.full(len(T), pods), deployment=name)
         reader.add("rate", T, np.full(len(T), pods), pod=name)
@@ -143,7 +120,7 @@ def test_series_that_differ_in_more_than_the_pod_are_not_added() -> None:
 
 
 def test_rate_of_one_bucket_is_refused() -> None:
-    reader = _filled()
+    reader = filled()
     reader.add("pods", T, np.ones(len(T)))
     query = 'rate(http_request_duration_seconds_bucket{le="0.3"}[1m])'
     with pytest.raises(BadInput, match=r"counts the requests of one bucket only: .*le 0\.3"):
@@ -151,7 +128,7 @@ def test_rate_of_one_bucket_is_refused() -> None:
 
 
 def test_replicas_that_are_no_whole_numbers_are_refused() -> None:
-    reader = _filled()
+    reader = filled()
     reader.add("pods", T, 4.0 + np.sin(T / 900.0))
     with pytest.raises(BadInput, match="--query-replicas: is seldom a whole number"):
         read_history(reader, _own("sum(rate(http_requests_total[1m]))"), 0.2, END)
@@ -159,7 +136,7 @@ def test_replicas_that_are_no_whole_numbers_are_refused() -> None:
 
 @pytest.mark.parametrize("how", ["", "increase"])
 def test_histogram_with_more_answers_than_requests_is_refused(how: str) -> None:
-    reader = _filled()
+    reader = filled()
     reader.add("pods", T, np.ones(len(T)))
     buckets = (
         "http_request_duration_seconds_bucket" if not how else "increase(http_request_duration_seconds_bucket[5m])"
@@ -169,7 +146,7 @@ def test_histogram_with_more_answers_than_requests_is_refused(how: str) -> None:
 
 
 def test_requests_a_minute_are_no_rate() -> None:
-    reader = _filled()
+    reader = filled()
     reader.add("pods", T, np.ones(len(T)))
     reader.add("per_minute", T, RPS * 60.0)
     latency = "sum by (le) (rate(http_request_duration_seconds_bucket[5m]))"
@@ -178,7 +155,7 @@ def test_requests_a_minute_are_no_rate() -> None:
 
 
 def test_histogram_of_a_part_of_the_requests_is_said() -> None:
-    reader = _filled()
+    reader = filled()
     reader.add("pods", T, np.ones(len(T)))
     for le in ("0.1", "+Inf"):
         reader.add("sampled_bucket", T, np.cumsum(RPS * 3.0), le=le)
@@ -189,7 +166,7 @@ def test_histogram_of_a_part_of_the_requests_is_said() -> None:
 
 def test_histogram_of_a_service_that_is_mostly_scaled_to_zero_is_read() -> None:
     awake = (T < END - 4.2 * 3600.0) | (T > END - 1800.0)
-    reader = _shop(awake)
+    reader = shop(awake)
     for le in ("0.1", "+Inf"):
         counter = np.where(awake, 20.0 * (T - T[0]), np.nan)
         reader.add("http_request_duration_seconds_bucket", T, counter, app="ranker", namespace="shop", le=le)
@@ -200,7 +177,7 @@ def test_histogram_of_a_service_that_is_mostly_scaled_to_zero_is_read() -> None:
 
 
 def test_histogram_that_mark_found_may_count_probes_too() -> None:
-    reader = _filled()
+    reader = filled()
     for le in ("0.1", "+Inf"):
         reader.add("http_request_duration_seconds_bucket", T, np.cumsum(RPS * 90.0), **LABELS | {"path": "/"}, le=le)
     assert "the latency histogram has 4 answers a request; they stand for all" in _read(reader).notes
@@ -231,7 +208,7 @@ def test_means_of_changing_replicas_are_read() -> None:
 
 
 def test_one_bound_may_be_written_in_two_ways() -> None:
-    reader = _filled()
+    reader = filled()
     reader.add("pods", T, np.ones(len(T)))
     for le, there in (("1", T < END - 7200.0), ("1.0", T >= END - 7200.0), ("+Inf", T > 0.0)):
         reader.add("turned_bucket", T, np.where(there, np.cumsum(RPS * 30.0), np.nan), le=le)
@@ -263,7 +240,7 @@ def test_replicas_that_were_never_ready_are_refused() -> None:
 
 
 def test_latencies_come_as_counts_within_each_bound() -> None:
-    latency = _read(_filled()).latency
+    latency = _read(filled()).latency
     assert latency is not None
     assert latency.bounds_s.tolist() == [0.1, 0.3, math.inf]
     shares = latency.within[1:] / latency.within[1:, -1:]
@@ -271,7 +248,7 @@ def test_latencies_come_as_counts_within_each_bound() -> None:
 
 
 def test_query_of_latencies_without_bounds_is_refused() -> None:
-    reader = _filled()
+    reader = filled()
     reader.add("pods", T, np.ones(len(T)))
     with pytest.raises(BadInput, match="--query-latency: is no histogram"):
         read_history(reader, _own("sum(rate(http_requests_total[1m]))", "sum(rate(http_requests_total[1m]))"), 0.2, END)
@@ -325,27 +302,10 @@ def test_a_deployment_with_other_buckets_leaves_lateness_between_those_of_its_ti
     assert np.allclose((most / total)[before], 0.1)
 
 
-def _shop(there: np.ndarray, pods: int = 4, seen: int = 4, *, counted: bool = True, up: bool = True) -> MemoryReader:
-    """Return `pods` ready pods with 5 requests/s each, `seen` of which Prometheus scrapes, while `there`."""
-    reader = MemoryReader()
-    for pod in range(seen):
-        values = np.where(there, 5.0 * (T - T[0]), np.nan)
-        reader.add("http_requests_total", T, values, app="ranker", namespace="shop", pod=f"ranker-{pod}", job="pods")
-    if counted:
-        ready = np.where(there, float(pods), 0.0)
-        reader.add("kube_deployment_status_replicas_available", T, ready, deployment="ranker", namespace="shop")
-    if up:
-        reader.add("up", T, np.ones(len(T)), job="node")
-    return reader
-
-
-AWAY = (T <= END - 7200.0) | (T > END - 3600.0)  # not for an hour
-
-
 @pytest.mark.parametrize("counted", [True, False], ids=["by kube-state-metrics", "by the pods themselves"])
 def test_hour_without_replicas_is_an_hour_without_requests(counted: bool) -> None:
     """Pods that are away export nothing, but nothing is missing: the service was scaled to zero."""
-    found = _read(_shop(AWAY, counted=counted))
+    found = _read(shop(AWAY, counted=counted))
     assert found.trace.gaps == ()
     assert found.trace.total_counts(0.0, found.trace.duration_s) == pytest.approx(20.0 * 3.8 * 3600.0, rel=0.02)
     replicas = found.replicas_between(END - 7200.0 + 360.0, END - 3600.0)
@@ -356,7 +316,7 @@ def test_hour_without_replicas_is_an_hour_without_requests(counted: bool) -> Non
 
 
 def test_hour_in_which_prometheus_itself_was_down_is_a_gap() -> None:
-    reader = _shop(AWAY, counted=False, up=False)
+    reader = shop(AWAY, counted=False, up=False)
     reader.add("up", T, np.where(AWAY, 1.0, np.nan), job="node")
     found = _read(reader)
     assert len(found.trace.gaps) == 1
@@ -365,11 +325,11 @@ def test_hour_in_which_prometheus_itself_was_down_is_a_gap() -> None:
 
 def test_half_of_the_pods_unscraped_is_refused() -> None:
     with pytest.raises(BadInput, match="only 3 of 6 ready pods export it, so the sum of their rates is too low"):
-        _read(_shop(np.ones(len(T), bool), pods=6, seen=3))
+        _read(shop(np.ones(len(T), bool), pods=6, seen=3))
 
 
 def test_pods_that_are_unscraped_for_an_hour_make_a_gap() -> None:
-    reader = _shop(np.ones(len(T), bool))
+    reader = shop(np.ones(len(T), bool))
     for one in reader.series[:2]:
         one.values[~AWAY] = np.nan
     found = _read(reader)
@@ -379,7 +339,7 @@ def test_pods_that_are_unscraped_for_an_hour_make_a_gap() -> None:
 
 
 def test_new_pods_that_are_not_scraped_yet_make_no_gap() -> None:
-    reader = _shop(np.ones(len(T), bool), seen=3)
+    reader = shop(np.ones(len(T), bool), seen=3)
     late = T > END - 7200.0 + 60.0  # scraped two scrapes after it is ready
     reader.add(
         "http_requests_total", T, np.where(late, 5.0 * (T - T[0]), np.nan), app="ranker", namespace="shop",
@@ -393,7 +353,7 @@ def test_new_pods_that_are_not_scraped_yet_make_no_gap() -> None:
 
 
 def test_targets_that_do_not_answer_are_said() -> None:
-    reader = _shop(np.ones(len(T), bool), counted=False)
+    reader = shop(np.ones(len(T), bool), counted=False)
     for pod in range(4):
         reader.add("up", T, np.where((T > END - 3600.0) & (pod > 1), 0.0, 1.0), job="pods", instance=str(pod))
     assert any(
@@ -402,6 +362,6 @@ def test_targets_that_do_not_answer_are_said() -> None:
 
 
 def test_prometheus_of_a_few_minutes_is_refused() -> None:
-    reader = _shop(T > END - 600.0)
+    reader = shop(T > END - 600.0)
     with pytest.raises(BadInput, match="has requests of 10 minutes only; half an hour is needed"):
         _read(reader)
