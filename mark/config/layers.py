@@ -22,7 +22,8 @@ def layers_of(path: Path, tables: Mapping[str, Any], known: Mapping[str, Collect
     """Return the layers of a file, in its order, after a check of all sections. `known` are mark's. Raises BadInput."""
     others = [name for name in tables if name not in known]
     registered = plugins.found(GROUP) if others else ()
-    check_sections(path, {name: table for name, table in tables.items() if name not in registered}, known)
+    own = {name: table for name, table in tables.items() if name not in registered}
+    check_sections(path, own, {**known, **dict.fromkeys(registered, ())})
     layers = [LayerSection(name, tables[name], str(path)) for name in others]
     opened(layers)
     return tuple(layers)

@@ -28,7 +28,7 @@ def check_sections(path: Path, tables: Mapping[str, Any], known: Mapping[str, Co
     """Raise BadInput for a section that is not in `known`, or a key that is unknown in its section."""
     for name, table in tables.items():
         if name not in known:
-            raise BadInput("unknown section" + did_you_mean(name, known), f"{path} [{name}]")
+            raise BadInput("unknown section" + _known(name, known), f"{path} [{name}]")
         if not isinstance(table, dict):
             raise BadInput("must be a section", f"{path} {name}", table)
         Section(path, name, table).only(known[name])
@@ -47,7 +47,7 @@ class Section:
         """Raise BadInput for a key that is not among these."""
         for key in self.table:
             if key not in known:
-                raise BadInput("unknown key" + did_you_mean(key, known), self.where(key), self.table[key])
+                raise BadInput("unknown key" + _known(key, known), self.where(key), self.table[key])
 
     def below(self, key: str) -> Section:
         """Return the table at this key, empty if it is missing."""
@@ -112,3 +112,8 @@ class Section:
         if not least <= value <= _MOST_INSTANCES:
             raise BadInput(f"must lie between {least} and {_MOST_INSTANCES}", self.where(key), value)
         return value
+
+
+def _known(name: str, known: Collection[str]) -> str:
+    """Return the known name that was meant, or all if none is like it."""
+    return did_you_mean(name, known) or f" (known: {', '.join(sorted(known))})"

@@ -53,7 +53,7 @@ def test_a_service_with_layers_can_be_a_key(site: Path) -> None:
         ("[counting]\n", r"m\.toml \[counting\] label: missing$"),
         ('[counting]\nlabel = "x"\nlable = 1\n', r"m\.toml \[counting\] lable: unknown key, did you mean label\?: 1$"),
         ("[[counting]]\n", r"m\.toml counting: must be a section: "),
-        ("[cuonting]\n", r"m\.toml \[cuonting\]: unknown section$"),
+        ("[cuonting]\n", r"m\.toml \[cuonting\]: unknown section, did you mean counting\?$"),
         ("[fleet]\nmost = 1\n", r"m\.toml \[fleet\] most: unknown key"),
     ],
 )

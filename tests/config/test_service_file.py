@@ -175,7 +175,7 @@ POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
         (HEAD.replace("0.98", "98"), "[service] slo_attainment: SL_min must lie between"),
         (HEAD.replace('"s"', '"a b"'), "[service] name: must be 1 to 63 letters"),
         (HEAD.replace('"m"', '" "'), "[service] model: must be a text that is not empty"),
-        (HEAD + "slo = 3\n", "[service] slo: unknown key: 3"),
+        (HEAD + "slo = 3\n", "[service] slo: unknown key (known: batch"),
         (HEAD + "[flet]\n", "[flet]: unknown section"),
         ("fleet = 3\n" + HEAD, "fleet: must be a section: 3"),
         (HEAD + 'batching = "greedy"\n', "[service] batching: must be one of work-conserving, paper: greedy"),
@@ -207,7 +207,10 @@ POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
         (HEAD + '[fleet.committed]\n"c5.large" = 0\n', "[fleet.committed] c5.large: must lie between 1 and"),
         (HEAD + '[fleet.committed]\n"c5.large" = "4"\n', "[fleet.committed] c5.large: must be a whole number: 4"),
         (HEAD + '[fleet.committed]\n"a" = { usd_per_hour = 1 }\n', "[fleet.committed.a] count: missing"),
-        (HEAD + '[fleet.committed]\n"a" = { count = 1, usd = 1 }\n', "[fleet.committed.a] usd: unknown key: 1"),
+        (
+            HEAD + '[fleet.committed]\n"a" = { count = 1, usd = 1 }\n',
+            "[fleet.committed.a] usd: unknown key (known: count, usd_per_hour): 1",
+        ),
         (
             HEAD + '[fleet.committed]\n"a" = { count = 1, usd_per_hour = -1 }\n',
             "usd_per_hour: must be zero or more: -1",
@@ -236,7 +239,7 @@ POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
         (HEAD + '[policy]\nkind = "fixed"\ninstance = "x"\nmin = 3\nmax = 4\n', "must equal min in a fixed fleet"),
         (HEAD + "[policy]\n", "[policy] kind: missing"),
         (HEAD + "[feedback]\n", "[feedback] log: missing"),
-        (HEAD + '[feedback]\nlog = "l"\nkeep = true\n', "[feedback] keep: unknown key: True"),
+        (HEAD + '[feedback]\nlog = "l"\nkeep = true\n', "[feedback] keep: unknown key (known: "),
         (HEAD + '[feedback]\nlog = "l"\nhorizon_s = 0\n', "[feedback] horizon_s: must be above zero: 0"),
         (
             HEAD + '[feedback]\nlog = "l"\nstore = "ftp://b"\n',
