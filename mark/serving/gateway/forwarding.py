@@ -24,6 +24,7 @@ from mark.serving.backend.refusals import NOBODY_READY, RETRIED, error_reply, re
 from mark.serving.frontend.auth import INFER, is_loopback, scope_of
 from mark.serving.frontend.http import JSON, Exchange
 from mark.serving.gateway.gateway import (
+    HOLD,
     PASS_ON,
     WAIT,
     Gateway,
@@ -95,8 +96,11 @@ class _Forward(InFlightRequest):
         "until_s",
     )
 
-    def __init__(self, exchange: Exchange, identity: bytes, client_s: float | None, until_s: float) -> None:
-        super().__init__(until_s if client_s is None else min(until_s, client_s), len(exchange.body))
+    def __init__(
+        self, exchange: Exchange, identity: bytes, client_s: float | None, until_s: float, *, may_wait: bool
+    ) -> None:
+        deadline_s = until_s if client_s is None else min(until_s, client_s)
+        super().__init__(deadline_s, len(exchange.body), may_wait=may_wait)
         self.exchange, self.id = exchange, identity
         self.client_s, self.until_s = client_s, until_s  # when the client and the gateway stop waiting
         self.lines = b""
@@ -135,7 +139,9 @@ class Forwarder:
         by = forwarding.by_functions
         self._last_resort = None if by is None else LastResort(by, loop, now)
         self.metrics.spent = None if by is None else by.functions.spent
-        self.probing = Probing(self.gateway, forwarding.reach, self._key, forwarding.probe_timeout_s, loop, now)
+        self.probing = Probing(
+            self.gateway, forwarding.reach, self._key, forwarding.probe_timeout_s, loop, now, self._resume
+        )
 
     @property
     def ready(self) -> bool:
@@ -212,19 +218,25 @@ class Forwarder:
                 return
             client_s = exchange.arrived_s + left_s
         now_s = self._now()
-        forward = _Forward(exchange, identity, client_s, exchange.arrived_s + self._settings.timeout_s)
+        until_s = exchange.arrived_s + self._settings.timeout_s
+        # A function answers at once, and a conductor's readiness poll has a time limit of its own.
+        may_wait = self._last_resort is None and exchange.method == b"POST"
+        forward = _Forward(exchange, identity, client_s, until_s, may_wait=may_wait)
         if now_s >= forward.deadline_s:
             self._refuse(forward, "expired")
             return
         attempt = self.gateway.begin(forward, now_s)
-        if isinstance(attempt, str):
+        if isinstance(attempt, str) and attempt is not HOLD:
             if attempt is not NOBODY_READY or not self._by_function(forward, attempt):
                 self._refuse(forward, attempt)
             return
         self._under_way.add(forward)
         if client_s is not None or self._hedge_after_s < NEVER_S:
             self._wake(forward, now_s, hedge_s=forward.exchange.arrived_s + self._hedge_after_s)
-        self._send(forward, attempt, now_s)
+        if isinstance(attempt, str):
+            self.probing.look(now_s)
+        else:
+            self._send(forward, attempt, now_s)
 
     def _send(self, forward: _Forward, attempt: ReplicaAttempt[_Forward], now_s: float) -> None:
         exchange = forward.exchange
@@ -269,6 +281,8 @@ class Forwarder:
         what = self.gateway.failed(tag, now_s, began=began)
         if isinstance(what, ReplicaAttempt):
             self._again(forward, what, now_s)
+        elif what is HOLD:
+            self.probing.look(now_s)
         elif what is not WAIT:
             if forward.refusal is not None:
                 self._pass_on(forward, forward.refusal)
@@ -288,6 +302,15 @@ class Forwarder:
             self._refuse(forward, "gone")
         else:
             self._send(forward, attempt, now_s)
+
+    def _resume(self) -> None:
+        """Send held requests to a replica that has just become ready, or refuse them."""
+        now_s = self._now()
+        for forward, attempt in self.gateway.resumed(now_s):
+            if isinstance(attempt, str):
+                self._refuse(forward, attempt)
+            else:
+                self._again(forward, attempt, now_s)
 
     def _wake(self, forward: _Forward, now_s: float, *, hedge_s: float) -> None:
         """Set a timer for the next event: the time to hedge, or the client's deadline. Most requests need none."""

@@ -4,13 +4,14 @@ One state machine without I/O and without a clock: requests, the results of thei
 come out. A replica is a server of the model behind one URL, mostly a bouncer. The shell
 (`mark.serving.gateway.forwarding`) calls:
 
-    on a request            begin(request, now): an attempt, or why not (NOBODY_READY, FULL)
+    on a request            begin(request, now): an attempt, HOLD, or why not (NOBODY_READY, FULL)
     on a replica's answer   answered(attempt, status, now): PASS_ON, WAIT, or an attempt for another attempt
-    on none                 failed(attempt, now): GIVE_UP, WAIT, or an attempt for another attempt
+    on none                 failed(attempt, now): GIVE_UP, WAIT, HOLD, or an attempt for another attempt
     after hedge_after_s     hedge(request, now): an attempt for another attempt, or None
     at the deadline         expired(request, now)
     on a client's leaving   abandoned(request)
     every now and then      tick(now): replicas whose readiness is to be asked, then probed(replica, ready, now)
+    after each of these     resumed(now): held requests that go on, with an attempt or NOBODY_READY
 
 An `InFlightRequest` is one request in progress, a `ReplicaAttempt` one try of it at one replica, with the request's
 body or another one. Each attempt is closed exactly once, with its result or with the end of its request, and only that
@@ -35,6 +36,8 @@ The rules:
 - After `eject_after` failures in a row a replica is ejected, until a back-off time is over and it reports that it is
   ready. The back-off doubles if the replica soon fails again. Answers 500 and 502 count as well, but eject at most half
   of the replicas, because a client's input may be the reason.
+- A request that `may_wait` and for which no replica is left is held until the replicas that are out have been polled
+  again, even during their back-off, because one of them may have restarted a moment ago. ALB holds no request.
 """
 
 from __future__ import annotations
@@ -65,6 +68,7 @@ from mark.serving.backend.refusals import FULL, NOBODY_READY
 PASS_ON = "pass on"  # the answer goes to the client
 WAIT = "wait"  # for the other attempt
 GIVE_UP = "give up"  # no replica answered
+HOLD = "hold"  # until the replicas that are out have been polled
 
 # How a replica is chosen for a request.
 LEAST_COMPLETION, ALB = ROUTINGS = ("least-completion", "alb")
@@ -129,12 +133,15 @@ class ReplicaState:
 
 
 class InFlightRequest:
-    """A request in progress at the gateway. Times are of one monotonic clock; `size` is its body's, in bytes."""
+    """A request in progress at the gateway. Times are of one monotonic clock; `size` is its body's, in bytes.
 
-    __slots__ = ("attempts", "deadline_s", "size", "under_way")
+    One that `may_wait` is held while no replica is left for it.
+    """
 
-    def __init__(self, deadline_s: float, size: int) -> None:
-        self.deadline_s, self.size = deadline_s, size
+    __slots__ = ("attempts", "deadline_s", "may_wait", "size", "under_way")
+
+    def __init__(self, deadline_s: float, size: int, *, may_wait: bool = False) -> None:
+        self.deadline_s, self.size, self.may_wait = deadline_s, size, may_wait
         self.under_way = False
         self.attempts: list[ReplicaAttempt[Any]] = []  # in their order, until the request ends
 
@@ -163,6 +170,7 @@ class Gateway(Generic[P]):
 
     def __init__(self, policy: GatewayPolicy | None = None) -> None:
         self.policy = policy or GatewayPolicy()
+        self._held: list[P] = []
         self.replicas: dict[str, ReplicaState] = {}
         self.leaving: dict[str, ReplicaState] = {}  # removed replicas with attempts in flight
         self.in_flight = 0  # requests
@@ -219,24 +227,30 @@ class Gateway(Generic[P]):
     # Requests
 
     def begin(self, request: P, now_s: float) -> ReplicaAttempt[P] | str:
-        """Return the request's first attempt; or NOBODY_READY or FULL, and the request does not begin."""
+        """Return the request's first attempt, or HOLD; or NOBODY_READY or FULL, and the request does not begin."""
         if request.under_way:
             raise IllegalTransition("this request is under way")
         policy = self.policy
-        if not self._open:
+        holds = not self._open and self._may_hold(request)
+        if not self._open and not holds:
             return NOBODY_READY
         among = self._open
         if policy.routing == ALB and not (among := self._drawn()):
             return NOBODY_READY
         if self.in_flight >= policy.most_in_flight or self.bytes + request.size > policy.most_bytes:
             return FULL
-        replica = self._best(now_s) if policy.routing == LEAST_COMPLETION else self._fewest(among)
-        if replica is None:
-            return FULL
+        replica = None
+        if not holds:
+            replica = self._best(now_s) if policy.routing == LEAST_COMPLETION else self._fewest(among)
+            if replica is None:
+                return FULL
         self._budget = min(policy.retry_burst, self._budget + policy.retry_share)
         self.in_flight += 1
         self.bytes += request.size
         request.under_way = True
+        if replica is None:
+            self._held.append(request)
+            return HOLD
         return self._attempt(request, replica, now_s, None)
 
     def answered(self, attempt: ReplicaAttempt[P], status: int, now_s: float) -> ReplicaAttempt[P] | str:
@@ -277,8 +291,33 @@ class Gateway(Generic[P]):
             if other is not None:
                 self.retries += 1
                 return self._second(request, other, now_s, attempt.payload)
+            if self._may_second(request) and self._may_hold(request):
+                self._held.append(request)
+                return HOLD
         self._end(request)
         return GIVE_UP
+
+    def resumed(self, now_s: float) -> list[tuple[P, ReplicaAttempt[P] | str]]:
+        """Return the held requests that go on, with their next attempts, or NOBODY_READY if all polls were in vain."""
+        held, self._held = self._held, []
+        polling = any(one.probing and not one.ready for one in self.replicas.values())
+        found: list[tuple[P, ReplicaAttempt[P] | str]] = []
+        for request in held:
+            if not request.under_way or self._waits(request):
+                continue
+            lost = request.attempts[-1:]
+            replica = self._for_second(request, now_s) if lost else self._best(now_s)
+            if replica is not None and lost:
+                self.retries += 1
+                found.append((request, self._second(request, replica, now_s, lost[0].payload)))
+            elif replica is not None:
+                found.append((request, self._attempt(request, replica, now_s, None)))
+            elif polling:
+                self._held.append(request)
+            else:
+                self._end(request)
+                found.append((request, NOBODY_READY))
+        return found
 
     def hedge(self, request: P, now_s: float, payload: bytes | None = None) -> ReplicaAttempt[P] | None:
         """Return a second attempt of a slow request, with the same body or with `payload`.
@@ -286,7 +325,7 @@ class Gateway(Generic[P]):
         None: it has two already, or no replica is expected to answer before the first one.
         """
         self._check(request)
-        other = self._for_second(request, now_s)
+        other = self._for_second(request, now_s) if request.attempts else None
         if other is None:
             return None
         first = request.attempts[0]
@@ -321,9 +360,14 @@ class Gateway(Generic[P]):
                 one.response_s = forgotten_s(one.response_s, best_s, now_s - self._ticked_s)
                 one.each_s = one.response_s / one.weight
         self._ticked_s = now_s
-        due = [one for one in self.replicas.values() if not one.probing and one.probe_at_s <= now_s]
+        due = [
+            one
+            for one in self.replicas.values()
+            if not one.probing and (one.probe_at_s <= now_s or (self._held and one.weight and not one.ready))
+        ]
         for one in due:
             one.probing = True
+            one.probe_at_s = min(one.probe_at_s, now_s)  # a poll for a held request ends the back-off
         return due
 
     def probed(self, replica: ReplicaState, ready: bool | None, now_s: float) -> None:
@@ -380,11 +424,18 @@ class Gateway(Generic[P]):
 
     def _for_second(self, request: P, now_s: float) -> ReplicaState | None:
         """Return the best replica for a second attempt; None if there is none in time, or no second one is allowed."""
-        attempts = request.attempts
-        if len(attempts) == _MOST_ATTEMPTS or self._budget < 1.0 or self.policy.routing == ALB:
+        if not self._may_second(request):
             return None
-        replica = self._best(now_s, [attempt.replica for attempt in attempts])
+        replica = self._best(now_s, [attempt.replica for attempt in request.attempts])
         return replica if replica is not None and now_s + replica.response_s <= request.deadline_s else None
+
+    def _may_second(self, request: P) -> bool:
+        return len(request.attempts) < _MOST_ATTEMPTS and self._budget >= 1.0 and self.policy.routing != ALB
+
+    def _may_hold(self, request: P) -> bool:
+        """Return whether the request waits, because a replica that is out may report that it is ready."""
+        may_wait = request.may_wait and self.policy.routing != ALB
+        return may_wait and any(one.weight and not one.ready for one in self.replicas.values())
 
     def _second(self, request: P, replica: ReplicaState, now_s: float, payload: bytes | None) -> ReplicaAttempt[P]:
         self._budget -= 1.0

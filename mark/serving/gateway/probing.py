@@ -33,7 +33,7 @@ class _Probe:
 class Probing:
     """Polls replicas when `gateway` requests it, and reports the results to it.
 
-    `header` is a header line with the gateway's key.
+    `header` is a header line with the gateway's key. `told` is called after each result.
     """
 
     def __init__(
@@ -44,7 +44,9 @@ class Probing:
         timeout_s: float,
         loop: asyncio.AbstractEventLoop,
         now: Callable[[], float] = time.monotonic,
+        told: Callable[[], None] = lambda: None,
     ) -> None:
+        self._told = told
         self._gateway, self._reach, self._header, self._timeout_s = gateway, reach, header, timeout_s
         self._loop, self._now = loop, now
         self._upstreams: dict[str, Upstream[_Probe]] = {}
@@ -107,6 +109,7 @@ class Probing:
         probe.timer.cancel()
         self._under_way -= 1
         self._gateway.probed(probe.replica, ready, self._now())
+        self._told()
         self._all_probed()
 
     def _all_probed(self) -> None:

@@ -15,6 +15,7 @@ from mark.serving.backend.bouncer import IllegalTransition
 from mark.serving.gateway.gateway import (
     FULL,
     GIVE_UP,
+    HOLD,
     NOBODY_READY,
     PASS_ON,
     WAIT,
@@ -49,6 +50,10 @@ def begun(
     attempt = gateway.begin(InFlightRequest(deadline_s, size), now_s)
     assert isinstance(attempt, ReplicaAttempt)
     return attempt
+
+
+def waiting(size: int = 0) -> InFlightRequest:
+    return InFlightRequest(30.0, size, may_wait=True)
 
 
 def again(what: ReplicaAttempt[InFlightRequest] | str | None) -> ReplicaAttempt[InFlightRequest]:
@@ -111,6 +116,63 @@ def test_weight_0_gets_nothing_new_and_keeps_what_it_has() -> None:
     gateway.put({A: 0.0, B: 0.0}, 3.0)
     assert not gateway.ready
     assert gateway.begin(InFlightRequest(30.0, 0), 3.0) == NOBODY_READY
+
+
+def test_request_without_a_ready_replica_waits_for_polls_of_all_that_are_out() -> None:
+    """A poll for it ends the back-off of an ejected replica, and a replica with weight 0 is not polled for it."""
+    gateway: Gateway[InFlightRequest] = Gateway(GatewayPolicy(eject_after=1, backoff_s=30.0))
+    gateway.put({A: 1.0, B: 1.0, C: 0.0}, 0.0)
+    for replica in gateway.tick(0.0):
+        gateway.probed(replica, replica.url != C, 0.0)
+    for _ in range(2):
+        gateway.failed(begun(gateway), 0.0, began=True)
+    assert gateway.tick(0.5) == []
+    requests = [waiting(7) for _ in range(3)]
+    assert [gateway.begin(one, 0.5) for one in requests] == [HOLD] * 3
+    assert (gateway.in_flight, gateway.bytes) == (3, 21)
+    gateway.abandoned(requests[2])
+    assert gateway.hedge(requests[1], 0.5) is None
+    a, b = gateway.tick(0.5)
+    assert (a.url, b.url) == (A, B)
+    gateway.probed(a, None, 0.6)
+    assert gateway.resumed(0.6) == []
+    gateway.probed(b, True, 0.7)
+    assert [(one, again(step).replica.url) for one, step in gateway.resumed(0.7)] == [(one, B) for one in requests[:2]]
+    assert gateway.in_flight == 2
+
+
+def test_request_is_refused_once_all_polls_for_it_were_in_vain() -> None:
+    gateway: Gateway[InFlightRequest] = Gateway()
+    gateway.put({A: 1.0}, 0.0)
+    request = waiting(7)
+    assert gateway.begin(request, 0.0) is HOLD
+    for replica in gateway.tick(0.0):
+        gateway.probed(replica, False, 0.0)
+    assert gateway.resumed(0.0) == [(request, NOBODY_READY)]
+    assert (gateway.in_flight, gateway.bytes, request.under_way) == (0, 0, False)
+
+
+def test_request_that_lost_its_replica_waits_for_one_that_was_ejected() -> None:
+    gateway: Gateway[InFlightRequest] = Gateway(GatewayPolicy(eject_after=1, backoff_s=30.0))
+    gateway.put({A: 1.0, B: 1.0}, 0.0)
+    say_ready(gateway, 0.0)
+    gateway.failed(begun(gateway), 0.0, began=True)
+    lost, broken = (again(gateway.begin(waiting(), 0.0)) for _ in range(2))
+    assert lost.replica.url == B
+    assert gateway.failed(broken, 1.0, began=True) is GIVE_UP
+    assert gateway.failed(lost, 1.0, began=False) is HOLD
+    asked = {replica.url: replica for replica in gateway.tick(1.0)}
+    gateway.probed(asked[B], True, 1.0)
+    assert gateway.resumed(1.0) == [], "it goes to a replica once"
+    gateway.probed(asked[A], True, 1.0)
+    ((request, second),) = gateway.resumed(1.0)
+    assert (request, again(second).replica.url, gateway.retries) == (lost.request, A, 1)
+
+
+def test_requests_are_held_only_within_the_limits_of_requests_in_flight() -> None:
+    gateway: Gateway[InFlightRequest] = Gateway(GatewayPolicy(most_in_flight=1))
+    gateway.put({A: 1.0}, 0.0)
+    assert [gateway.begin(waiting(), 0.0) for _ in range(2)] == [HOLD, FULL]
 
 
 def test_a_new_replica_gets_nothing_before_it_is_ready() -> None:
@@ -488,11 +550,12 @@ def test_what_cannot_have_happened_is_refused_and_changes_nothing() -> None:
 class Anything(RuleBasedStateMachine):
     """Requests, answers, failures, time-outs, clients that leave, replicas that come and go, in any order."""
 
-    @initialize(hedging=st.booleans(), most=st.integers(1, 12), each=st.integers(1, 6), after=st.integers(1, 3))
-    def begin(self, hedging: bool, most: int, each: int, after: int) -> None:
+    @initialize(most=st.integers(1, 12), each=st.integers(1, 6), after=st.integers(1, 3))
+    def begin(self, most: int, each: int, after: int) -> None:
         self.gateway: Gateway[InFlightRequest] = Gateway(
-            GatewayPolicy(most_in_flight=most, most_per_replica=each, eject_after=after, retry_burst=8.0)
+            GatewayPolicy(most_in_flight=most, most_per_replica=each, eject_after=after, retry_burst=8.0),
         )
+        self.held: set[InFlightRequest] = set()
         self.now_s = 0.0
         self.open_requests: dict[
             InFlightRequest, list[ReplicaAttempt[InFlightRequest]]
@@ -517,6 +580,8 @@ class Anything(RuleBasedStateMachine):
     def became(self, attempt: ReplicaAttempt[InFlightRequest], what: ReplicaAttempt[InFlightRequest] | str) -> None:
         if isinstance(what, ReplicaAttempt):
             self.took(what)
+        elif what is HOLD:
+            self.held.add(attempt.request)
         elif what is WAIT:
             assert any(other.open for other in self.open_requests[attempt.request])
         else:
@@ -530,12 +595,16 @@ class Anything(RuleBasedStateMachine):
     def put(self, weights: dict[str, float]) -> None:
         self.gateway.put(weights, self.now_s)
 
-    @rule(seconds=st.floats(0.0, 20.0), size=st.integers(0, 1000), count=st.integers(1, 3))
-    def requests(self, seconds: float, size: int, count: int) -> None:
+    @rule(seconds=st.floats(0.0, 20.0), size=st.integers(0, 1000), count=st.integers(1, 3), may_wait=st.booleans())
+    def requests(self, seconds: float, size: int, count: int, may_wait: bool) -> None:
         for _ in range(count):
-            attempt = self.gateway.begin(InFlightRequest(self.now_s + seconds, size), self.now_s)
+            request = InFlightRequest(self.now_s + seconds, size, may_wait=may_wait)
+            attempt = self.gateway.begin(request, self.now_s)
             if isinstance(attempt, ReplicaAttempt):
                 self.took(attempt)
+            elif attempt is HOLD:
+                self.held.add(request)
+                self.open_requests[request] = []
 
     @precondition(lambda self: self.attempts())
     @rule(data=st.data(), status=st.sampled_from([200, 200, 200, 400, 429, 500, 503, 504]))
@@ -554,6 +623,7 @@ class Anything(RuleBasedStateMachine):
     def hedge(self, data: st.DataObject) -> None:
         attempt = self.gateway.hedge(data.draw(st.sampled_from(list(self.open_requests))), self.now_s)
         if attempt is not None:
+            self.held.discard(attempt.request)
             self.took(attempt)
 
     @precondition(lambda self: self.open_requests)
@@ -565,6 +635,7 @@ class Anything(RuleBasedStateMachine):
         else:
             self.gateway.expired(request, self.now_s, hung=hung)
         assert not any(attempt.open for attempt in self.open_requests.pop(request))
+        self.held.discard(request)
 
     @rule()
     def all_are_well(self) -> None:
@@ -579,6 +650,15 @@ class Anything(RuleBasedStateMachine):
     def probed(self, data: st.DataObject, ready: bool | None) -> None:
         replica = self.asked.pop(data.draw(st.integers(0, len(self.asked) - 1)))
         self.gateway.probed(replica, ready, self.now_s)
+        for request, step in self.gateway.resumed(self.now_s):
+            self.held.remove(request)
+            if isinstance(step, ReplicaAttempt):
+                self.took(step)
+            else:
+                assert step is NOBODY_READY
+                del self.open_requests[request]
+        polled = any(one.probing and not one.ready for one in self.gateway.replicas.values())
+        assert polled or not self.held, "they wait for nothing"
 
     @invariant()
     def counts_are_what_is_there(self) -> None:

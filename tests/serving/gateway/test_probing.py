@@ -51,6 +51,27 @@ def test_readiness_probes_send_the_key_and_fall_back_to_ping() -> None:
     run(main())
 
 
+def test_restarted_replica_gets_requests_before_its_next_poll_if_no_other_is_left() -> None:
+    """Two replicas are killed in turn, and the first one is back during its back-off: each client has an answer."""
+
+    async def main() -> None:
+        a, b = FakeReplica(), FakeReplica(ready=said(503))
+        never = {"probe_s": 3600.0, "backoff_s": 3600.0, "eject_after": 1}
+        async with Front(a, b, policy=never) as front:
+            b.ready = said()
+            await a.stop()
+            assert (await front.post()).status_code == 200
+            again = await FakeReplica().start(port=int(a.url.rpartition(":")[2]))
+            await b.stop()
+            answers = await asyncio.gather(*(front.post() for _ in range(5)))
+            assert [answer.status_code for answer in answers] == [200] * 5
+            await again.stop()
+            refused = await front.post()
+            assert (refused.status_code, refused.json()) == (503, {"error": "no replica is ready"})
+
+    run(main())
+
+
 def test_a_replica_that_does_not_answer_probes_is_put_out() -> None:
     async def main() -> None:
         a = FakeReplica()
