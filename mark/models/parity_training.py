@@ -23,7 +23,7 @@ from mark.domain.errors import BadInput
 from mark.domain.extras import module_of
 from mark.domain.percent import percent
 from mark.insurance.codes import ParityCode, check_shape, fits_grid
-from mark.insurance.insurance_settings import CONCAT, SUM
+from mark.insurance.insurance_settings import CODES, CONCAT, SUM
 from mark.models.from_torch import TorchModel
 from mark.models.loading import in_one_line
 
@@ -110,6 +110,9 @@ def codes_for(names: Sequence[str] | None, groups: Sequence[int], r: int, shape:
 
     Raises BadInput.
     """
+    for name in names or ():
+        if name not in CODES:
+            raise BadInput(f"must be {' or '.join(CODES)}", "--codes", name)
     found = []
     for k in groups:
         for name in names or (SUM, CONCAT) if fits_grid(shape, k) else names or (SUM,):

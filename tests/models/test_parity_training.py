@@ -184,3 +184,8 @@ def test_concatenation_needs_images() -> None:
     assert [code.name for code in codes_for(None, (2,), 1, (16,))] == [SUM]
     with pytest.raises(BadInput, match="two axes"):
         codes_for((CONCAT,), (2,), 1, (16,))
+
+
+def test_unknown_code_names_its_option() -> None:
+    with pytest.raises(BadInput, match=r"--codes: must be sum or concat: foo"):
+        codes_for((SUM, "foo"), (2,), 1, (16,))
