@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -62,13 +63,10 @@ def site_parts(
 
     # Separate tables and gates, so that failures in one cannot use up the other's time. The leading process must always
     # be able to renew its lease.
-    table, terms = (open_table(site.store, gate(STORE_READ_S)) for _ in range(2))
-
-    def close() -> None:
-        table.close()
-        terms.close()
-
-    lease = FencedLease(MemoryTerms() if dry_run else terms, f"{site.name}/controller", ttl_s=ttl_s)
+    with ExitStack() as opened:
+        table, terms = (opened.enter_context(closing(open_table(site.store, gate(STORE_READ_S)))) for _ in range(2))
+        lease = FencedLease(MemoryTerms() if dry_run else terms, f"{site.name}/controller", ttl_s=ttl_s)
+        close = opened.pop_all().close
     return SiteParts(gate, table, lease, _Rounds(_THREADS, monotonic), close, session)
 
 

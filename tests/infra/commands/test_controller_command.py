@@ -18,6 +18,7 @@ from mark_infra.controller.site_parts import site_parts
 
 from mark.cli.main import main
 from mark.domain.catalog.tables import load_catalog
+from mark.domain.errors import CloudError
 
 SITE = """\
 [site]
@@ -135,6 +136,27 @@ def test_everything_is_asked_with_the_profile(site: Path, tmp_path: Path, monkey
     assert parts.session is served
     parts.close()
     parts.pool.shutdown()
+
+
+def test_opened_table_is_closed_if_the_second_cannot_be_opened(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[bool] = []
+
+    class OpenedTable:
+        def close(self) -> None:
+            closed.append(True)
+
+    tables = iter([OpenedTable()])
+
+    def open_table(*_: object) -> OpenedTable:
+        try:
+            return next(tables)
+        except StopIteration:
+            raise CloudError("the table cannot be reached") from None
+
+    monkeypatch.setattr("mark_infra.controller.site_parts.open_table", open_table)
+    with pytest.raises(CloudError, match="cannot be reached"):
+        site_parts(load_site(site))
+    assert closed == [True]
 
 
 class FakePrices:
