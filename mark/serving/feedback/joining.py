@@ -52,6 +52,10 @@ class FeedbackJoin:
         """Return whether feedback on this id would have another result than unknown."""
         return identity in self._answers or identity in self._ids
 
+    def answer(self, identity: str) -> ServedAnswer | None:
+        """Return the answer with this id; None if it has feedback already, or is not remembered."""
+        return self._answers.get(identity)
+
     def answered(self, answer: ServedAnswer) -> None:
         """Remember an answer, which is the newest."""
         identity = answer.id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 import orjson
@@ -11,6 +12,21 @@ from mark.models.compression import Refused, inflated
 from mark.serving.frontend.connection import Exchange
 
 _LONGEST_NUMBER = 18  # digits, more than the length of any body has
+_LONGEST_DEADLINE_S = 3600.0
+
+
+def deadline_in(headers: Mapping[bytes, bytes], arrived_s: float, rt_max_s: float) -> float:
+    """Return until when the client waits: as long as `mark-deadline-ms` says, or RT_max without it. Raises Refused."""
+    left_ms = headers.get(b"mark-deadline-ms")
+    if left_ms is None:
+        return arrived_s + rt_max_s
+    try:
+        left_s = float(left_ms) / 1e3
+    except ValueError:
+        left_s = -1.0
+    if not left_s >= 0.0:
+        raise Refused(400, "mark-deadline-ms must be a number of milliseconds")
+    return arrived_s + min(left_s, _LONGEST_DEADLINE_S)
 
 
 def oip_call(exchange: Exchange, most_bytes: int) -> Call:

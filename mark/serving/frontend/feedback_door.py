@@ -10,7 +10,6 @@ import orjson
 
 from mark.models.compression import Refused
 from mark.serving.backend.refusals import error_reply, retry_after
-from mark.serving.feedback.collector import Told
 from mark.serving.feedback.port import Feedback
 from mark.serving.frontend.calls import body_of
 from mark.serving.frontend.connection import Exchange
@@ -25,10 +24,16 @@ _LONGEST_ID = 128  # as for a request
 _LINES = (b"application/x-ndjson", b"application/jsonl", b"application/x-jsonlines")
 
 
+class TellsReasons(Protocol):
+    """Is called with the result of each piece (`mark.serving.feedback.collector.Told`), and reasons by position."""
+
+    def __call__(self, results: Sequence[str] | None, reasons: Mapping[int, str] = ..., /) -> None: ...
+
+
 class TakesFeedback(Protocol):
     """Takes the feedback of a request: the collector, or the component that passes some on (`mark.serving.learned`)."""
 
-    def post(self, feedback: Sequence[Feedback], size: int, told: Told) -> bool: ...
+    def post(self, feedback: Sequence[Feedback], size: int, told: TellsReasons) -> bool: ...
 
 
 class FeedbackDoor:
@@ -57,11 +62,13 @@ class FeedbackDoor:
             exchange.answer(reply.status, reply.body, JSON, error.headers)
             return
 
-        def told(results: Sequence[str] | None) -> None:
+        def told(results: Sequence[str] | None, reasons: Mapping[int, str] = {}) -> None:
             if results is None:
                 _again_later(exchange, "the feedback could not be kept")
                 return
             said = [{"id": one.id, "result": result} for one, result in zip(feedback, results, strict=True)]
+            for at, reason in reasons.items():
+                said[at]["reason"] = reason
             exchange.answer(200, orjson.dumps({"results": said}), JSON)
 
         if not self.collector.post(feedback, len(body), told):

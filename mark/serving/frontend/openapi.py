@@ -182,7 +182,7 @@ FEEDBACK_SCHEMAS: dict[str, Any] = {
         {
             "results": {
                 "type": "array",
-                "items": _object({"id": _TEXT, "result": {"enum": list(RESULTS)}}, ["id", "result"]),
+                "items": _object({"id": _TEXT, "result": {"enum": list(RESULTS)}, "reason": _TEXT}, ["id", "result"]),
             }
         },
         ["results"],

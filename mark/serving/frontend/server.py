@@ -26,7 +26,7 @@ from mark.serving.backend.price_header import ToldPrices
 from mark.serving.backend.refusals import RETRIED, error_reply, retry_after
 from mark.serving.backend.request import Request
 from mark.serving.frontend import pages
-from mark.serving.frontend.calls import oip_call, only_ready, sagemaker_call, stage_call
+from mark.serving.frontend.calls import deadline_in, oip_call, only_ready, sagemaker_call, stage_call
 from mark.serving.frontend.connection import Exchange
 from mark.serving.frontend.limits import HTML, JSON, HttpLimits
 from mark.serving.frontend.openapi import openapi
@@ -41,7 +41,6 @@ _BY = {
 }
 _BY[NOBODY] = b""
 _LONGEST_ID = _LONGEST_KEY = 128
-_LONGEST_DEADLINE_S = 3600.0
 _ACCEPTS = {one.encode(): one for one in ACCEPTS}
 
 
@@ -182,23 +181,16 @@ class Server:
         `gone` returns whether the client has left; None: unknown.
         """
         identity = self.identity(headers)
-        deadline_s = arrived_s + self.rt_max_s
-        left_ms = headers.get(b"mark-deadline-ms")
-        request = Request(call, items_in(call), arrived_s, deadline_s, answer, identity)
+        request = Request(call, items_in(call), arrived_s, arrived_s + self.rt_max_s, answer, identity)
         request.gone = gone
         request.version = self._only if version is None else version
         if self._tracer is not None:
             request.trace = self._tracer.begin(headers)
-        if left_ms is not None:
-            try:
-                left_s = float(left_ms) / 1e3
-            except ValueError:
-                left_s = -1.0
-            if not left_s >= 0.0:
-                refused = error_reply(400, "mark-deadline-ms must be a number of milliseconds")
-                answer(request, Answer(refused, NOBODY, request.version))
-                return
-            request.deadline_s = arrived_s + min(left_s, _LONGEST_DEADLINE_S)
+        try:
+            request.deadline_s = deadline_in(headers, arrived_s, self.rt_max_s)
+        except Refused as error:
+            answer(request, Answer(error_reply(error.status, str(error)), NOBODY, request.version))
+            return
         key = headers.get(b"mark-key")
         if key is not None:
             if len(key) > _LONGEST_KEY:

@@ -19,6 +19,7 @@ from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.conductor.conductor import ConductedStage, Conductor
 from mark.serving.conductor.graph import StageGraph
 from mark.serving.feedback.collector import FeedbackCollector
+from mark.serving.feedback.joining import FeedbackJoin
 from mark.serving.feedback.port import Feedback
 from mark.serving.frontend.auth import Auth
 from mark.serving.frontend.feedback_door import TakesFeedback
@@ -67,6 +68,7 @@ class Personal:
         self._keeping: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._feedback: PersonalFeedback | None = None
+        self._join: FeedbackJoin | None = None
         self._doors: PersonalDoors | None = None
         self._rows: SqliteRows | None = None
         self._learning: Learning | None = None
@@ -96,6 +98,7 @@ class Personal:
 
     def learn(self, learning: Learning, collector: FeedbackCollector, behind: TakesFeedback) -> TakesFeedback:
         """Learn from feedback. Return the collector that takes it and passes it on to `behind`."""
+        self._join = collector.join
         self._rows = SqliteRows(learning.folder / _ROWS)
         self.heads.keep_rows_in(self._rows)
         self._learning, self._erasing = learning, Erasing(learning, collector, self.heads)
@@ -109,7 +112,7 @@ class Personal:
 
     def check(self, feedback: Sequence[Feedback]) -> None:
         """Raise Refused for feedback with an impossible key, item or reward."""
-        check_personal(feedback, self._serving.settings.loss)
+        check_personal(feedback, self._serving.settings.loss, self._join)
 
     def routes(self, metrics: Metrics) -> list[ModelRoute]:
         """Return the routes of the model."""

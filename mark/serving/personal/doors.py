@@ -21,9 +21,9 @@ from mark.models.answer import INSTANCE, Answer, Provenance
 from mark.models.call import Call, Reply
 from mark.models.compression import Refused
 from mark.personal.settings import LONGEST_NAME
-from mark.serving.backend.refusals import RETRIED, error_reply, retry_after
+from mark.serving.backend.refusals import RETRIED, error_reply, refusal, retry_after
 from mark.serving.backend.request import Request
-from mark.serving.frontend.calls import body_of
+from mark.serving.frontend.calls import body_of, deadline_in
 from mark.serving.frontend.connection import Exchange
 from mark.serving.frontend.limits import JSON
 from mark.serving.frontend.live_page import answer_live
@@ -140,18 +140,21 @@ class PersonalDoors:
         try:
             question = question_in(body_of(exchange, MOST_TOP_BYTES), self._heads)
             key = _key_in(exchange.headers)
+            deadline_s = deadline_in(exchange.headers, exchange.arrived_s, self.rt_max_s)
         except Refused as error:
             _refuse(exchange, error_reply(error.status, str(error)), error.headers)
             return
-        if question.inputs is None:
+        if self._now() >= deadline_s:
+            _refuse(exchange, refusal("expired"))
+        elif question.inputs is None:
             self._top(exchange, key, question, None)
-            return
-        self._begin(self._top_of_inputs(exchange, key, question))
+        else:
+            self._begin(self._top_of_inputs(exchange, key, question, deadline_s))
 
-    async def _top_of_inputs(self, exchange: Exchange, key: str, question: TopQuestion) -> None:
+    async def _top_of_inputs(self, exchange: Exchange, key: str, question: TopQuestion, deadline_s: float) -> None:
         assert self._features is not None, "without a table there is a stage"
         assert question.inputs is not None, "a table needs no inputs"
-        found = await self._features.vectors(question.inputs, self.identity(exchange.headers))
+        found = await self._features.vectors(question.inputs, self.identity(exchange.headers), deadline_s)
         vectors: list[Vector] = []
         for name, one in zip(question.items or (), found, strict=True):
             if isinstance(one, NoVector):

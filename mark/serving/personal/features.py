@@ -24,14 +24,14 @@ _AT_ONCE = 16  # calls before readiness
 class NoVector(Exception):
     """The features stage gave no vector for an item; `reply` is its error, or tells why its answer is no vector."""
 
-    def __init__(self, reply: Reply, *, answered: bool = False) -> None:
+    def __init__(self, reply: Reply) -> None:
         super().__init__(reply.status)
-        self.reply, self._answered = reply, answered
+        self.reply = reply
 
     @property
     def is_of_item(self) -> bool:
         """Return whether the same item would fail again. Otherwise the stage was late, overloaded or unreachable."""
-        return self._answered or (self.reply.status < 500 and self.reply.status not in (413, 429))
+        return self.reply.status <= 500 and self.reply.status not in (413, 429)
 
     def said(self) -> str:
         """Return the text of the error."""
@@ -53,9 +53,12 @@ class Features:
     ) -> None:
         self._backend, self._rt_max_s, self._loop, self._now = backend, rt_max_s, loop, now
 
-    async def vectors(self, items: Sequence[Any], identity: str) -> list[Vector | NoVector]:
-        """Return the vector of each item, or the error of the stage."""
-        found = await asyncio.gather(*(self._vector(item, identity) for item in items), return_exceptions=True)
+    async def vectors(
+        self, items: Sequence[Any], identity: str, deadline_s: float | None = None
+    ) -> list[Vector | NoVector]:
+        """Return the vector of each item, or the error of the stage; by default within RT_max from now."""
+        until_s = self._now() + self._rt_max_s if deadline_s is None else deadline_s
+        found = await asyncio.gather(*(self._vector(item, until_s, identity) for item in items), return_exceptions=True)
         vectors: list[Vector | NoVector] = []
         for one in found:
             if isinstance(one, BaseException) and not isinstance(one, NoVector):
@@ -63,19 +66,19 @@ class Features:
             vectors.append(one)
         return vectors
 
-    async def _vector(self, item: Any, identity: str) -> Vector:
+    async def _vector(self, item: Any, deadline_s: float, identity: str) -> Vector:
         try:
             call = call_with(item)
         except (RecursionError, TypeError):
             raise NoVector(error_reply(400, "an item is nested too deeply, or no plain value")) from None
-        reply = await self._reply(call, self._now() + self._rt_max_s, identity)
+        reply = await self._reply(call, deadline_s, identity)
         if reply.status != 200:
             raise NoVector(reply)
         try:
             (result,) = results_of(reply)
             return vector_in(result)
         except (ValueError, TypeError) as error:
-            raise NoVector(error_reply(500, str(error)), answered=True) from None
+            raise NoVector(error_reply(500, str(error))) from None
 
     async def ask(self, calls: Iterable[Call], until_s: float) -> int:
         """Ask the stage for the answers to the calls, a few at a time, until this time. Return how many it answered."""

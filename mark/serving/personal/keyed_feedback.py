@@ -15,13 +15,12 @@ from typing import Any, Protocol
 from mark.models.answer import NOBODY, Provenance
 from mark.models.compression import Refused
 from mark.personal.settings import LOGISTIC, LONGEST_NAME
-from mark.serving.feedback.collector import Told
 from mark.serving.feedback.joining import FeedbackJoin
 from mark.serving.feedback.port import APPLIED, UNLEARNED, Feedback, RecordedBody, ServedAnswer
-from mark.serving.frontend.feedback_door import TakesFeedback, check_shares, check_spelling
+from mark.serving.frontend.feedback_door import TakesFeedback, TellsReasons, check_shares, check_spelling
 from mark.serving.personal.features import Features, NoVector
 from mark.serving.personal.heads import PersonalHeads
-from mark.serving.personal.notes import MOST_KEY_BYTES, HeadNote, Scored, id_name, key_name
+from mark.serving.personal.notes import MOST_KEY_BYTES, HeadNote, Scored, id_name, key_name, notes_in
 
 _MOST_BYTES = 16 << 20  # of feedback whose input is in the features stage
 
@@ -33,8 +32,12 @@ class RemembersAnswers(Protocol):
     join: FeedbackJoin
 
 
-def check_personal(feedback: Sequence[Feedback], loss: str) -> None:
-    """Raise Refused for a piece with an impossible key, item or reward."""
+def check_personal(feedback: Sequence[Feedback], loss: str, join: FeedbackJoin | None = None) -> None:
+    """Raise Refused for a piece with an impossible key, item or reward.
+
+    A piece on an answer with several items (`/top`) must name one of them; only answers that `join` remembers are
+    checked for that.
+    """
     if loss == LOGISTIC:
         check_shares(feedback)
     for number, one in enumerate(feedback, 1):
@@ -47,6 +50,15 @@ def check_personal(feedback: Sequence[Feedback], loss: str) -> None:
             raise Refused(400, f"feedback {number}: item must be a text of 1 to {LONGEST_NAME} characters")
         if "forget" in said:
             raise Refused(400, f"feedback {number}: a key is deleted by DELETE .../keys/KEY")
+        if "item" not in said and join is not None and (several := _items_of(join.answer(one.id))) > 1:
+            raise Refused(400, f"feedback {number}: must name its item, because the answer has {several} items")
+
+
+def _items_of(answer: ServedAnswer | None) -> int:
+    """Return the number of named items that an answer scored."""
+    if answer is None or answer.provenance is None or not answer.provenance.note:
+        return 0
+    return sum(scored.item is not None for one in notes_in(answer.provenance.note) for scored in one.scored)
 
 
 class PersonalFeedback:
@@ -70,7 +82,7 @@ class PersonalFeedback:
         self._bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def post(self, feedback: Sequence[Feedback], size: int, told: Told) -> bool:
+    def post(self, feedback: Sequence[Feedback], size: int, told: TellsReasons) -> bool:
         """Take feedback of `size` bytes; `told` is called once, later. Return False if too much is waiting."""
         own = [at for at, one in enumerate(feedback) if self._stands_alone(one)]
         if not own:
@@ -92,7 +104,7 @@ class PersonalFeedback:
         identity = f"{self._writer}-{secrets.token_hex(8)}"
         self._remember(identity, HeadNote("", self._heads.version, ()).to_json())
 
-        def done(results: Sequence[str] | None) -> None:
+        def done(results: Sequence[str] | None, _: object = None) -> None:
             told(results is not None and results[0] == APPLIED)
 
         said = {"forget": key, "newest_s": self._heads.newest_s(key)}
@@ -112,7 +124,7 @@ class PersonalFeedback:
         return True
 
     async def _ask(
-        self, feedback: Sequence[Feedback], size: int, told: Told, own: Sequence[int], to_ask: Sequence[int]
+        self, feedback: Sequence[Feedback], size: int, told: TellsReasons, own: Sequence[int], to_ask: Sequence[int]
     ) -> None:
         assert self._features is not None, "only then there is something to ask"
         found = await self._features.vectors([feedback[at].said["input"] for at in to_ask], feedback[to_ask[0]].id)
@@ -122,25 +134,34 @@ class PersonalFeedback:
             told(None)
             return
         notes = {at: self._note(feedback[at], by_place.get(at)) for at in own}
-        if not self._post(feedback, size, told, notes):
+        reasons = {at: one.said() for at, one in by_place.items() if isinstance(one, NoVector)}
+        if not self._post(feedback, size, told, notes, reasons):
             told(None)
 
     def _note(self, one: Feedback, vector: Any) -> bytes:
         scored = Scored(one.said.get("item"), None if vector is None or isinstance(vector, NoVector) else vector)
         return HeadNote(key_name(one.said["key"]), self._heads.version, [scored], id_name(one.id)).to_json()
 
-    def _post(self, feedback: Sequence[Feedback], size: int, told: Told, notes: Mapping[int, bytes]) -> bool:
+    def _post(
+        self,
+        feedback: Sequence[Feedback],
+        size: int,
+        told: TellsReasons,
+        notes: Mapping[int, bytes],
+        reasons: Mapping[int, str] = {},
+    ) -> bool:
         now_s = self._now()
         unlearned = {at for at, note in notes.items() if self._heads.learnable(note, feedback[at].said, now_s) is None}
         for at, note in notes.items():
             if not self._remembered.join.knows(feedback[at].id):
                 self._remember(feedback[at].id, note, feedback[at].version or "")
 
-        def with_unlearned(results: Sequence[str] | None) -> None:
+        def with_unlearned(results: Sequence[str] | None, _: object = None) -> None:
             if results is None:
                 told(None)
                 return
-            told([UNLEARNED if at in unlearned and one == APPLIED else one for at, one in enumerate(results)])
+            found = [UNLEARNED if at in unlearned and one == APPLIED else one for at, one in enumerate(results)]
+            told(found, {at: why for at, why in reasons.items() if found[at] == UNLEARNED})
 
         return self._behind.post(feedback, size, with_unlearned)
 

@@ -61,14 +61,24 @@ def test_feedback_without_an_answer_counts_once_by_its_id(tower: Songs) -> None:
 
 
 def test_feedback_without_a_vector_is_unlearned(tower: Songs) -> None:
-    """Without a table the name of an item is not enough, and neither is an input that the stage refuses."""
+    """Without a table the name of an item is not enough, and neither is an input that is no vector or no number."""
     without = {"id": "c-1", "key": "c1", "item": "s7", "reward": 4.5}
     refused = {"id": "c-2", "key": "c1", "input": {"not": "a number"}, "reward": 4.5}
     infinite = {"id": "c-3", "key": "c1", "input": 1e60, "reward": 4.5}
-    assert tower.feedback(without)[0] == "unlearned"
-    assert tower.feedback(infinite)[0] == "unlearned", "it would never be a vector, so the client need not repeat it"
-    assert tower.http.post("/feedback", json=refused).status_code == 503, "the stage failed, so the client repeats it"
+    assert tower.feedback(without, infinite, refused) == ["unlearned"] * 3
     assert tower.shown("c1") == 404
+
+
+def test_observation_on_which_the_features_stage_fails_is_unlearned_alone_with_the_reason(tower: Songs) -> None:
+    good = {"id": "i-1", "key": "i1", "input": 0.5, "reward": 4.5}
+    bad = {"id": "i-2", "key": "i1", "input": {"not": "a number"}, "reward": 4.5}
+    answer = tower.http.post("/feedback", json=[bad, good])
+    reason = "stage tower: the model failed: TypeError"
+    assert (answer.status_code, answer.json()["results"]) == (
+        200,
+        [{"id": "i-2", "result": "unlearned", "reason": reason}, {"id": "i-1", "result": "applied"}],
+    )
+    assert tower.shown("i1")["observations"] == 1
 
 
 @pytest.mark.parametrize(
@@ -207,8 +217,24 @@ def test_reward_of_an_item_brings_it_to_the_top(table: Songs) -> None:
     assert table.feedback({"id": "c-x", "key": "c1", "item": "nothing", "reward": 1.0}) == ["unlearned"]
 
 
+@pytest.mark.parametrize("server", ["table", "tower"])
+def test_question_for_the_best_is_late_after_the_deadline_of_its_client(
+    server: str, request: pytest.FixtureRequest
+) -> None:
+    songs = request.getfixturevalue(server)
+    said = {"items": [{"item": "a", "input": 1.0}]} if server == "tower" else {"k": 1}
+    for deadline_ms, status in (("0", 504), ("soon", 400), ("60000", 200)):
+        answer = songs.http.post("/top", json=said, headers={"mark-deadline-ms": deadline_ms})
+        assert answer.status_code == status, answer.text
+    late = songs.http.post("/top", json=said, headers={"mark-deadline-ms": "0"})
+    assert late.json() == {"error": "the deadline passed before it was answered"}
+
+
 def test_feedback_on_the_best_names_one_of_them(table: Songs) -> None:
     found = table.top("d1", k=3).json()
+    refused = table.http.post("/feedback", json={"id": found["id"], "reward": 1.0})
+    what = "feedback 1: must name its item, because the answer has 3 items"
+    assert (refused.status_code, refused.json()) == (400, {"error": what})
     assert table.feedback({"id": found["id"], "item": found["items"][1]["item"], "reward": 1.0}) == ["applied"]
     assert table.shown("d1")["observations"] == 1
 
