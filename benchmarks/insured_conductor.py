@@ -105,7 +105,7 @@ class Balanced:
         for one in self._gateway.tick(0.0):
             self._gateway.probed(one, True, 0.0)
         self._replicas, self.workers = [], []
-        for number in range(count):
+        for number in range(1, count + 1):  # as the simulator numbers launches, for the same slow periods
             bouncer = Bouncer(FixedTimes([0.0, REQUEST_S], 1), rt_max_s=NO_LIMIT_S, workers=0)
             replica = Replica(bouncer, None, self.metrics, loop, rt_max_s=NO_LIMIT_S, now=loop.time)
             self.workers.append(Worker(replica, loop, PlayedFaults(FAULTS, FaultStream(0.0, seed, number))))
@@ -178,13 +178,15 @@ def served(arrivals_s: FloatArray, settings: InsuranceSettings, seed: int) -> tu
     return latency_s, degraded
 
 
-def simulated(arrivals_s: FloatArray, settings: InsuranceSettings, seed: int) -> tuple[FloatArray, int]:
+def simulated(
+    arrivals_s: FloatArray, settings: InsuranceSettings, seed: int, faults: Faults = FAULTS
+) -> tuple[FloatArray, int]:
     """Return the same figures from the simulator, as `mark insure` uses it, with the same slow periods."""
     request = RunRequest(
         "synthetic:poisson?rate=36", str(SERVICE), duration_s=float(arrivals_s[-1]) + 1.0, seed=seed, with_bound=False
     )
     inputs = _opened(request, 1.0)
-    service = replace(inputs.service, routing=ALB, faults=FAULTS)
+    service = replace(inputs.service, routing=ALB, faults=faults)
     inputs = replace(inputs, service=service, resolved=replace(inputs.resolved, service=service))
     flow = CodedFlow(settings, RT_MAX_S, arrivals_s, lambda at_s: PARITY / REQUEST_S)
 
