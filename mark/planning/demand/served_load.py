@@ -414,7 +414,9 @@ def _between(levels: bytes) -> tuple[IntArray, IntArray, FloatArray, FloatArray]
     # normal distribution. On days of three traces, minutes above the p95 lie 0.3 to 2.5 of its distance from the median
     # beyond it on average (benchmarks/planner/miss_price.py beyond); for an exponential 0.43, for a normal distribution
     # 0.24.
-    beyond = np.maximum(np.log(2.0 - 2.0 * _LEVELS) / np.log(2.0 - 2.0 * ascending[-1]), 1.0) - 1.0
+    # Without a level above the median no scale is known, and the load ends at the highest level.
+    highest = np.log(2.0 - 2.0 * ascending[-1]) if ascending[-1] > 0.5 else -np.inf
+    beyond = np.maximum(np.log(2.0 - 2.0 * _LEVELS) / highest, 1.0) - 1.0
     return low, np.minimum(low + 1, len(ascending) - 1), (place - low)[:, None], beyond[:, None]
 
 

@@ -210,6 +210,14 @@ def test_demand_beyond_the_highest_level_is_exponential() -> None:
     assert demand[0].max() == pytest.approx(at(0.9975))
 
 
+@pytest.mark.parametrize("levels", [(0.5,), (0.1, 0.5), (0.2, 0.4), (0.05,)])
+def test_load_ends_at_the_highest_level_if_none_lies_above_the_median(levels: tuple[float, ...]) -> None:
+    rates = 10.0 * np.repeat(np.array(levels)[:, None], 3, axis=1)
+    believed = BelievedLoad.of(Forecast(0.0, 60.0, np.array(levels), rates, 1.5 * rates, "low"), 3)
+    assert believed.mean_rps.max() == pytest.approx(10.0 * levels[-1])
+    assert believed.burst_rps.max() <= 15.0 * levels[-1]
+
+
 def test_the_slowest_offer_says_how_long_a_request_may_wait() -> None:
     of = resolved(sold("small", 0.2), sold("quick", 0.5), latencies_ms={"small": 100.0, "quick": 20.0})
     assert longest_wait_s(of, range(len(of.offers))) == pytest.approx(0.5)
