@@ -243,7 +243,7 @@ class Decider:
         return {**state.beliefs, **{o: replace(b, until_s=max(b.until_s, held[o])) for o, b in put_off.items()}}
 
     def _not_empty(self, plan: Plan, fleet: Fleet) -> Plan:
-        """Return the plan with at least `min_instances`.
+        """Return the plan with at least `min_instances`, which some planners do not count, or cannot buy at present.
 
         Missing instances are of the cheapest offer that runs, or of the SLO monitor's offer if none runs.
         """

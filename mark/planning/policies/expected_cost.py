@@ -44,7 +44,7 @@ from mark.planning.policies.burstable import Burst, Lasting, Seen, carrier
 from mark.planning.policies.hindsight import FixedFleet, FixedFleets, PastCosts
 from mark.planning.resolve import buyable
 from mark.planning.solver.boot_law import absent, there, with_law
-from mark.planning.solver.program import Program, overflow_usd, wanted_now
+from mark.planning.solver.program import Program, overflow_usd, wanted_now, with_least
 from mark.planning.solver.solve import solve
 
 _LIKELY = 0.9  # quantile of the likely load
@@ -184,9 +184,8 @@ class ExpectedCostPolicy:
                     why = f"{better.count} {self._offers[better.offer].name} throughout would have cost less"
         if self._burst is not None:
             counts[self._burst.place] += stay
-        if not self._resolved.functions_in_time and not counts.any():
-            counts = self._least(forecast, running, terms)
-            why = "some instance must answer"
+        if counts.sum() <= self._least(forecast):
+            why = "an instance must be there when a request comes"
         kept, spare = counts, np.zeros_like(counts)
         if not context.first:
             kept, spare = self._with_spares(counts, running, context, float(forecast.mean_at(0.5)[0]))
@@ -264,7 +263,7 @@ class ExpectedCostPolicy:
         stay = 0
         if self._burst is not None:
             program, stay = self._burst.revised(program, those, memory.burstables, context.now_s)
-        program = with_law(program, law)
+        program = with_least(with_law(program, law), self._least(context.forecast) - stay)
         solution = solve(program, self._how, time_budget_s=TIME_BUDGET_S if self._how == "ilp" else 0.0)
         # A pool has up to three columns: at its price, committed, and launched beyond its stopped instances.
         counts = np.bincount(pool, wanted_now(program, solution.counts), len(running)).astype(np.int64)
@@ -364,24 +363,17 @@ class ExpectedCostPolicy:
         left = service.max_usd_per_hour - float(counts @ usd_per_hour)
         return bool(counts.sum() >= service.max_instances or left < usd_per_hour.min())
 
-    def _least(self, forecast: Forecast, running: IntArray, terms: SpotTerms) -> IntArray:
-        """Return one instance, a running one if there is any, else the cheapest; none if no request is expected.
+    def _least(self, forecast: Forecast | None) -> int:
+        """Return the least number of instances: `min_instances`, but 1 if requests are expected and no function is in
+        time.
 
-        For a load far below one instance the program buys none, so every request would be late or refused. But the
-        budget of misses is for unforeseen load.
+        For a load far below one instance the program would buy none, so every request would be late or refused. But
+        the budget of misses is for unforeseen load.
         """
-        counts = np.zeros_like(running)
-        if float(forecast.mean_at(0.5).max()) * STEP_S < 1.0:
-            return counts
-        limits = self._resolved.service
-        lasts = np.array([o.market not in (Market.SPOT, Market.BURSTABLE) for o in self._offers])
-        usd_per_hour = np.where(terms.usd_per_hour <= limits.max_usd_per_hour, terms.usd_per_hour, np.inf)
-        for choice in (running > 0, terms.buyable & lasts, terms.buyable):
-            those = np.where(choice, usd_per_hour, np.inf)
-            if np.isfinite(those).any():
-                counts[int(those.argmin())] = 1
-                break
-        return counts
+        least = self._resolved.service.min_instances
+        if forecast is None or self._resolved.functions_in_time:
+            return least
+        return max(least, int(float(forecast.mean_at(0.5).max()) * STEP_S >= 1.0))
 
     def _with_spares(
         self, counts: IntArray, running: IntArray, context: PlanningContext, load_rps: float

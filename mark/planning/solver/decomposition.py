@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mark.domain.arrays import BoolArray, FloatArray, IntArray
+from mark.domain.copying import unchecked
 from mark.planning.solver.dynamic_program import cheapest, fewest
 from mark.planning.solver.integer_program import quiet_highs, relax, rows_of
 from mark.planning.solver.local_search import improve, tight
@@ -135,6 +136,7 @@ class _Mix:
     """The linear program that mixes schedules of the large offers, with the small instances that the mix needs."""
 
     def __init__(self, program: Program, large: IntArray, small: IntArray) -> None:
+        program = unchecked(program, least=None)  # because small and large offers fill the least number together
         self._program = program.only(large)
         rest = program.only(small)
         rows = rows_of(replace(rest, overflow_usd=np.zeros_like(program.overflow_usd)), limits=False)

@@ -32,8 +32,8 @@ def cheapest(
     """Return the cheapest plan with `offers` (L,), where other capacity may be rented at `rent_usd` (T,) per request/s.
 
     Returns dollars, counts (L, T), and the rented capacity (T,). `limits`: serving instances keep the program's limits;
-    booting ones need not. Among equal plans, the one with fewer instances of the first offer in the first step is
-    returned, and so on.
+    booting ones need not. Beside rented capacity the least number of instances does not count. Among equal plans, the
+    one with fewer instances of the first offer in the first step is returned, and so on.
     """
     steps, spacing = program.steps, program.spacing_rps
     left_usd = program.overflow_usd
@@ -51,11 +51,13 @@ def cheapest(
     total = len(states)
     capacity_rps = states @ program.capacity_rps[offers]
     usd = states @ program.usd_per_step[offers]
+    instances = states.sum(axis=1)
     if limits:
-        instances = states.sum(axis=1)
         usd[(instances > program.max_instances) | (usd > program.max_usd_per_step * (1.0 + ROUNDING))] = math.inf
-    value, after = np.empty((steps, total)), np.zeros(total)
-    go_back(np.ascontiguousarray(left_usd), capacity_rps / spacing, usd, shape, stride, launch_usd, value, after)
+    value, after = np.repeat(usd[None], steps, axis=0), np.zeros(total)
+    if program.least is not None and rent_usd is None:
+        value += program.missing_usd * np.maximum(program.least[:, None] - instances, 0)
+    go_back(np.ascontiguousarray(left_usd), capacity_rps / spacing, shape, stride, launch_usd, value, after)
     before = np.minimum(program.before, program.most)[offers]
     chosen = np.empty(steps, dtype=np.int64)
     go_on(value, states, before, launch_usd, chosen)
@@ -77,17 +79,17 @@ def states_of(most: IntArray) -> tuple[IntArray, IntArray]:
 def go_back(
     left_usd: FloatArray,
     place: FloatArray,
-    usd: FloatArray,
     shape: IntArray,
     stride: IntArray,
     launch_usd: FloatArray,
     value: FloatArray,
     after: FloatArray,
 ) -> None:
-    """Fill `value` (T, states): dollars of serving with a state in a step, and the best from then on.
+    """Turn `value` (T, states), the dollars of a state in a step, into those of serving with it, and the best from
+    then on.
 
     Also fill `after` (states,), zeros first: the same for having a state before the first step. `place` (states,) is
-    capacity in levels of `left_usd`, `usd` the dollars of a state in a step. `launch_usd` (L, T).
+    capacity in levels of `left_usd`. `launch_usd` (L, T).
     """
     steps, total = value.shape
     levels = left_usd.shape[1] - 1
@@ -96,7 +98,7 @@ def go_back(
             low = min(int(place[i]), levels - 1)
             share = min(place[i] - low, 1.0)
             below = left_usd[t, low]
-            after[i] += below + share * (left_usd[t, low + 1] - below) + usd[i]
+            after[i] += below + share * (left_usd[t, low + 1] - below) + value[t, i]
             value[t, i] = after[i]
         for d in range(len(shape)):
             one = stride[d]

@@ -4,8 +4,8 @@ The relaxation calls HiGHS directly, because it takes milliseconds and PuLP alon
 program needs two calls that PuLP hides: a solution to start from, and the proven lower bound.
 
 Columns are instances n[j, t], launches s[j, t] >= n[j, t] - n[j, t-1], and how far capacity fills each level; as
-overflow is convex, the levels that save most fill first. Dollars are counted in those of a typical instance and step,
-because solvers' tolerances are absolute.
+overflow is convex, the levels that save most fill first. More columns are the instances missing in steps with a least
+number. Dollars are counted in those of a typical instance and step, because solvers' tolerances are absolute.
 """
 
 from __future__ import annotations
@@ -212,6 +212,8 @@ def rows_of(program: Program, limits: bool) -> Rows:
     slopes = np.diff(program.overflow_usd, axis=1)
     step, level = np.nonzero(slopes < -_FLAT * max(float(program.overflow_usd.max()), 1e-300))
     filled = 2 * n.size + np.arange(len(step))
+    bound = _steps_with_least(program)
+    missing = 2 * n.size + len(step) + np.arange(len(bound))
     prices = program.usd_per_step[program.usd_per_step > 0.0]
     usd = float(prices.mean()) if prices.size else max(float(program.overflow_usd.max()), 1e-300)
     most = np.repeat(np.minimum(program.most, program.useful())[:, None], steps, axis=1).astype(np.float64)
@@ -238,6 +240,12 @@ def rows_of(program: Program, limits: bool) -> Rows:
     put(capacity[step], filled, -1.0)
     lower = [np.full(n.size, -np.inf), np.zeros(steps)]
     upper = [before.ravel(), np.full(steps, np.inf)]
+    if program.least is not None:
+        rows = n.size + steps + np.arange(len(bound))
+        put(rows, n[:, bound], 1.0)
+        put(rows, missing, 1.0)
+        lower.append(program.least[bound].astype(np.float64))
+        upper.append(np.full(len(bound), np.inf))
     for each, limit in ((np.ones(offers), program.max_instances), (program.usd_per_step, program.max_usd_per_step)):
         if not limits or limit >= 2**40:
             continue
@@ -258,9 +266,20 @@ def rows_of(program: Program, limits: bool) -> Rows:
     full = np.full(len(step), program.spacing_rps)
     one = np.ones(1)
     return Rows(
-        cost=np.concatenate([running_usd, launch_usd, slopes[step, level] / program.spacing_rps, nothing_usd]) / usd,
-        least=np.concatenate([np.zeros(2 * n.size + len(step)), one]),
-        most=np.concatenate([most.ravel(), np.where(can_launch, np.inf, 0.0).ravel(), full, one]),
+        cost=np.concatenate(
+            [
+                running_usd,
+                launch_usd,
+                slopes[step, level] / program.spacing_rps,
+                np.full(len(bound), program.missing_usd),
+                nothing_usd,
+            ]
+        )
+        / usd,
+        least=np.concatenate([np.zeros(2 * n.size + len(step) + len(bound)), one]),
+        most=np.concatenate(
+            [most.ravel(), np.where(can_launch, np.inf, 0.0).ravel(), full, np.full(len(bound), np.inf), one]
+        ),
         lower=bounds,
         upper=np.concatenate(upper),
         starts=np.searchsorted(row[order], np.arange(len(bounds) + 1)),
@@ -277,4 +296,9 @@ def _values(program: Program, counts: IntArray) -> FloatArray:
     step, level = np.nonzero(slopes < -_FLAT * max(float(program.overflow_usd.max()), 1e-300))
     capacity_rps = (program.capacity_rps @ counts)[step]
     filled = np.clip(capacity_rps - level * program.spacing_rps, 0.0, program.spacing_rps)
-    return np.concatenate([counts.ravel(), rises(counts, program.before).ravel(), filled, np.ones(1)])
+    missing = program.missing(counts.sum(axis=0))[_steps_with_least(program)]
+    return np.concatenate([counts.ravel(), rises(counts, program.before).ravel(), filled, missing, np.ones(1)])
+
+
+def _steps_with_least(program: Program) -> IntArray:
+    return np.zeros(0, dtype=np.int64) if program.least is None else np.flatnonzero(program.least)

@@ -106,6 +106,7 @@ class _Offers(NamedTuple):
     size: FloatArray
     usd: FloatArray
     launch_usd: FloatArray  # [offer, step]
+    missing_usd: float
 
 
 class _Switched(NamedTuple):
@@ -116,13 +117,16 @@ class _Switched(NamedTuple):
 
 
 class _Range(NamedTuple):
-    """By offer: the count before, the least count, and bundles beyond it; the most allowed, by [offer, step]."""
+    """By offer: the count before, the lowest count, and bundles beyond it; by [offer, step] the most allowed, and how
+    many instances the others lack to the least number.
+    """
 
     before: IntArray
     floor: IntArray
     bundle: IntArray
     bundles: IntArray
     allowed: IntArray
+    missing: IntArray
 
 
 @compiled
@@ -183,12 +187,13 @@ def _answer(offers: _Offers, j: int, others: FloatArray, asked: _Range, switched
     """
     overflow_usd, size, usd, launch_usd = offers.overflow_usd, offers.size[j], offers.usd[j], offers.launch_usd[j]
     before, floor, bundle, bundles = asked.before[j], asked.floor[j], asked.bundle[j], asked.bundles[j]
-    allowed = asked.allowed[j]
+    allowed, missing, missing_usd = asked.allowed[j], asked.missing[j], offers.missing_usd
     worth, on = switched
     total_usd = launch_usd[0] * (floor - before) if floor > before else 0.0
     for t in range(len(others)):
         counts[t] = floor
         total_usd += _at(overflow_usd[t], others[t] + size * floor) + usd * floor
+        total_usd += missing_usd * max(missing[t] - floor, 0)
     # Running instances need no launch, so a bundle ends with them.
     ends = max(1, int(np.rint((before - floor) / bundle))) if floor < before < floor + bundles * bundle else 0
     low = floor
@@ -197,6 +202,7 @@ def _answer(offers: _Offers, j: int, others: FloatArray, asked: _Range, switched
         for t in range(len(others)):
             below, above = _at(overflow_usd[t], others[t] + size * low), _at(overflow_usd[t], others[t] + size * high)
             worth[t] = below - above - usd * (high - low) if high <= allowed[t] else _NEVER
+            worth[t] += missing_usd * (max(missing[t] - low, 0) - max(missing[t] - high, 0))
         total_usd -= switch(worth, launch_usd, high - low, high <= before, on)
         for t in range(len(others)):
             if on[t]:
@@ -226,7 +232,10 @@ def _best_answer(
     capacity_rps = size @ counts
     others = capacity_rps - size[:, None] * counts
     room = program.levels * program.spacing_rps - others.min(axis=1, initial=np.inf)
-    most = np.minimum(program.most, np.ceil(np.maximum(0.0, room) / size - _TINY).astype(np.int64))
+    instances = counts.sum(axis=0)
+    missing = program.missing(instances - counts)
+    needed = np.maximum(np.ceil(np.maximum(0.0, room) / size - _TINY).astype(np.int64), missing.max(axis=1, initial=0))
+    most = np.minimum(program.most, needed)
     bundle = np.maximum(1, -(-most // _BUNDLES))
     floor = np.zeros_like(most)
     if around:
@@ -241,12 +250,13 @@ def _best_answer(
     part, now = program.only(asked), counts[asked]
     allowed = _allowed(program, counts)[asked] if limits else np.full_like(now, 2**40)
     answers, answer_usd = np.empty_like(now), np.empty(len(asked))
-    bundled = _Range(before[asked], floor[asked], bundle[asked], (most // bundle)[asked], allowed)
+    bundled = _Range(before[asked], floor[asked], bundle[asked], (most // bundle)[asked], allowed, missing[asked])
     offers = _Offers(
         overflow_usd=np.ascontiguousarray(program.overflow_usd),
         size=size[asked] / program.spacing_rps,
         usd=part.usd_per_step,
         launch_usd=part.launches_usd(),
+        missing_usd=program.missing_usd,
     )
     _answers(offers, others[asked] / program.spacing_rps, bundled, _scratch(program), answers, answer_usd)
     up = rises(now, before[asked])
@@ -254,6 +264,7 @@ def _best_answer(
     if part.late_usd is not None:
         launched_usd += (part.late_usd * up).sum(axis=1)
     now_usd = part.usd_per_step * now.sum(axis=1) + launched_usd + float(program.overflow_at(capacity_rps).sum())
+    now_usd += program.missing_usd * float(program.missing(instances).sum())
     saved = now_usd - answer_usd
     enough = _TINY + 1e-9 * float(program.overflow_usd[:, 0].sum())
     could = saved > enough
@@ -338,7 +349,7 @@ def _worth_having(program: Program) -> IntArray:
     # The gain falls with the level. So many instances fit below the first level without a gain.
     levels = np.where(pays.all(axis=1), program.levels, np.argmin(pays, axis=1))
     fit = np.ceil(levels * program.spacing_rps / program.capacity_rps - _TINY).astype(np.int64)
-    return np.minimum(program.most, fit)
+    return np.minimum(program.most, fit if program.least is None else np.maximum(fit, program.least.max()))
 
 
 def _by_level(program: Program, runs: bool) -> FloatArray:
@@ -351,7 +362,7 @@ def _by_level(program: Program, runs: bool) -> FloatArray:
 def _numbers(program: Program) -> _Offers:
     size = program.capacity_rps / program.spacing_rps
     overflow_usd = np.ascontiguousarray(program.overflow_usd)
-    return _Offers(overflow_usd, size, program.usd_per_step, program.launches_usd())
+    return _Offers(overflow_usd, size, program.usd_per_step, program.launches_usd(), program.missing_usd)
 
 
 def _scratch(program: Program) -> _Switched:

@@ -11,6 +11,9 @@ or boots.
 
 Boots that are not certain have a price by step (mark/planning/solver/boot_law.py): an instance that serves from step t
 on is launched lead_steps[j, t] steps before, and costs late_usd[j, t] more.
+
+A service's least number of instances has a price, too: each instance below `least` in a step costs more than one
+instance throughout, so no best plan lacks one that can be there.
 """
 
 from __future__ import annotations
@@ -52,6 +55,7 @@ class Program:
     first: bool = False
     late_usd: FloatArray | None = None  # (J, T); None: nothing
     lead_steps: IntArray | None = None  # (J, T), at most t from `boot_steps` on; None: `boot_steps`
+    least: IntArray | None = None  # (T,) instances that serve, of any offer; `with_least` sets it; None: none
 
     def __post_init__(self) -> None:
         rows = (self.usd_per_step, self.launch_usd, self.capacity_rps, self.boot_steps, self.running, self.most)
@@ -113,6 +117,17 @@ class Program:
         leads = self.boot_steps[:, None] if self.lead_steps is None else self.lead_steps
         return np.broadcast_to(leads, (self.offers, self.steps))
 
+    @property
+    def missing_usd(self) -> float:
+        """Dollars of each instance below `least` in a step: more than any instance costs throughout."""
+        usd = self.launch_usd + self.steps * self.usd_per_step
+        late_usd = 0.0 if self.late_usd is None else float(self.late_usd.max(initial=0.0))
+        return 2.0 * (float(usd.max(initial=0.0)) + late_usd)
+
+    def missing(self, instances: IntArray) -> IntArray:
+        """Return how many are missing to the least number, by step: (..., T) of (..., T)."""
+        return np.zeros_like(instances) if self.least is None else np.maximum(self.least - instances, 0)
+
     def launches_usd(self) -> FloatArray:
         """Return the dollars of a launch by its first step: (J, T), infinite if it cannot serve by then."""
         usd = self.launch_usd[:, None] if self.late_usd is None else self.launch_usd[:, None] + self.late_usd
@@ -133,8 +148,9 @@ class Program:
         )
 
     def useful(self) -> IntArray:
-        """Return how many instances of an offer reach the last level: (J,). More never pay."""
-        return np.ceil(self.levels * self.spacing_rps / self.capacity_rps - ROUNDING).astype(np.int64)
+        """Return how many instances of an offer reach the last level and the least number: (J,). More never pay."""
+        useful = np.ceil(self.levels * self.spacing_rps / self.capacity_rps - ROUNDING).astype(np.int64)
+        return useful if self.least is None else np.maximum(useful, self.least.max())
 
     def overflow_at(self, capacity_rps: FloatArray) -> FloatArray:
         """Return the expected dollars of overflow in each step, for capacities of shape (..., T)."""
@@ -169,6 +185,14 @@ class Solution:
         return max(0.0, self.usd - self.bound_usd) / self.usd if self.usd > 0.0 else 0.0
 
 
+def with_least(program: Program, instances: int) -> Program:
+    """Return the program with at least so many instances in each step, or as many as can be there within the limits."""
+    there = np.minimum(program.running, program.most)[:, None]
+    there = np.where(program.can_launch | program.first, program.most[:, None], there)
+    least = np.minimum(there.sum(axis=0), max(0, min(instances, program.max_instances)))
+    return unchecked(program, least=least) if least.any() else program
+
+
 def wanted_now(program: Program, counts: IntArray) -> IntArray:
     """Return the instances that a plan (J, T) holds from now on: serving in the first step or launched now: (J,)."""
     boots_now = program.leads[:, 1:] >= np.arange(1, program.steps)
@@ -181,6 +205,8 @@ def price(program: Program, counts: IntArray, more_rps: FloatArray | float = 0.0
     `violation` says whether it can be carried out.
     """
     running = float(program.usd_per_step @ counts.sum(axis=1))
+    if program.least is not None:
+        running += program.missing_usd * float(program.missing(counts.sum(axis=0)).sum())
     return (
         running
         + launching_usd(program, counts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mark.domain.copying import unchecked
 from mark.domain.errors import BadInput
 from mark.planning.solver.decomposition import fluid_bound, prove
 from mark.planning.solver.integer_program import SOLVERS, relax, solve_integer
@@ -24,6 +25,10 @@ def solve(
     zero it is not used. Unless the status is "time-out" the same arguments give the same answer everywhere. Raises
     BadInput for an unknown `how` or `solver`.
     """
+    if program.least is not None:
+        free = solve(unchecked(program, least=None), how, time_budget_s=time_budget_s, gap=gap, solver=solver)
+        if not program.missing(free.counts.sum(axis=0)).any():
+            return free
     for what, name, known in (("how to plan", how, HOWS), ("solver", solver, SOLVERS)):
         if name not in known:
             raise BadInput(f"unknown (known: {', '.join(known)})", what, name)

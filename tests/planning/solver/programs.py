@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from mark.domain.arrays import FloatArray
-from mark.planning.solver.program import Program
+from mark.planning.solver.program import Program, with_least
 
 
 def covering(
@@ -54,11 +54,18 @@ def program(
 
 
 def drawn(
-    seed: int, offers: int = 2, steps: int = 3, most: int = 2, *, limits: bool = False, first: bool = False
+    seed: int,
+    offers: int = 2,
+    steps: int = 3,
+    most: int = 2,
+    *,
+    limits: bool = False,
+    first: bool = False,
+    least: int = 0,
 ) -> Program:
     """Draw any program: convex overflow, some offers running, different boots, a load like their capacities.
 
-    Of every other one launches have leads and prices by step.
+    Of every other one launches have leads and prices by step. `least` instances must serve wherever they can.
     """
     rng = np.random.default_rng(seed)
     levels = 8
@@ -84,7 +91,7 @@ def drawn(
         latest = np.maximum(np.arange(steps), found.boot_steps[:, None])
         leads = rng.integers(found.boot_steps[:, None], latest, endpoint=True)
         found = replace(found, late_usd=usd[:, None] * rng.uniform(0.0, 1.0, (offers, steps)), lead_steps=leads)
-    return found
+    return with_least(found, least)
 
 
 def cloud(seed: int, offers: int = 8, steps: int = 20, load_rps: float = 60.0, **more: object) -> Program:
@@ -112,7 +119,10 @@ def cloud(seed: int, offers: int = 8, steps: int = 20, load_rps: float = 60.0, *
 
 
 def least_usd(of: Program, boots_count: bool = True) -> float:
-    """Return the price of the best of all plans; without `boots_count` limits apply to serving instances only."""
+    """Return the price of the best of all plans; without `boots_count` limits apply to serving instances only.
+
+    Without limits, only plans that have the least number of instances in all steps count.
+    """
     offers, steps = of.offers, of.steps
     every = np.indices([int(n) + 1 for n in np.repeat(of.most, steps)])
     counts = every.reshape(offers * steps, -1).T.reshape(-1, offers, steps)
@@ -130,7 +140,11 @@ def least_usd(of: Program, boots_count: bool = True) -> float:
                 within[:, j, t - lead : t] += rises[:, j, t : t + 1]
     can &= (within.sum(axis=1) <= of.max_instances).all(axis=1)
     can &= (np.einsum("j,njt->nt", of.usd_per_step, within) <= of.max_usd_per_step + 1e-9).all(axis=1)
-    usd = np.einsum("j,njt->n", of.usd_per_step, counts) + np.einsum("jt,njt->n", launch_usd, rises)
+    missing = of.missing(counts.sum(axis=1)).sum(axis=1)
+    if math.isinf(of.max_usd_per_step) and of.max_instances == 2**40:
+        can &= missing == 0
+    usd = missing * of.missing_usd
+    usd = usd + np.einsum("j,njt->n", of.usd_per_step, counts) + np.einsum("jt,njt->n", launch_usd, rises)
     levels = np.arange(of.levels + 1) * of.spacing_rps
     for t in range(steps):
         usd = usd + np.interp(counts[:, :, t] @ of.capacity_rps, levels, of.overflow_usd[t])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mark.planning.solver.decomposition import fluid_bound, prove
 from mark.planning.solver.integer_program import relax
 from mark.planning.solver.local_search import fast
-from mark.planning.solver.program import price, prune, violation
+from mark.planning.solver.program import price, prune, violation, with_least
 from tests.planning.solver.programs import cloud, drawn, least_usd, program
 
 FEW = settings(max_examples=40)
@@ -18,10 +18,16 @@ seeds = st.integers(0, 10_000)
 
 
 @FEW
-@given(seed=seeds, offers=st.integers(1, 3), states=st.sampled_from([1, 3, 6, 99]), first=st.booleans())
-def test_no_plan_is_cheaper_than_the_bound(seed: int, offers: int, states: int, first: bool) -> None:
+@given(
+    seed=seeds,
+    offers=st.integers(1, 3),
+    states=st.sampled_from([1, 3, 6, 99]),
+    first=st.booleans(),
+    least=st.integers(0, 3),
+)
+def test_no_plan_is_cheaper_than_the_bound(seed: int, offers: int, states: int, first: bool, least: int) -> None:
     """This holds for any number of whole offers, whether or not they suffice."""
-    of = drawn(seed, offers, steps=3 if offers < 3 else 2, first=first)
+    of = drawn(seed, offers, steps=3 if offers < 3 else 2, first=first, least=least)
     best = least_usd(of)
     start = np.zeros((offers, of.steps), dtype=np.int64)
     counts, bound_usd = prove(of, start, gap=0.0, rounds=6, states=states, alone=0)
@@ -51,6 +57,14 @@ def test_a_large_instance_is_whole() -> None:
     assert relax(of, limits=False).bound_usd == pytest.approx(6 * 3.5, rel=1e-5)
     assert counts.tolist() == [[1] * 6, [2] * 6]
     assert bound_usd == pytest.approx(6 * 4.3, rel=1e-5)
+
+
+def test_small_instances_count_toward_the_least_number_beside_large_ones() -> None:
+    """One large instance serves the load of 5; the second instance is a small one, which saves nothing."""
+    of = with_least(program(usd=(2.5, 0.9), rps=(5.0, 1.0), load_rps=(5.0,) * 6, usd_per_rps=4.0, first=True), 2)
+    counts, bound_usd = prove(of, np.repeat([[2], [0]], 6, axis=1), gap=0.0, states=5, alone=0)
+    assert counts.tolist() == [[1] * 6, [1] * 6]
+    assert bound_usd <= 6 * 3.4 * (1.0 + 1e-9)
 
 
 def test_it_proves_more_than_the_linear_program() -> None:

@@ -17,9 +17,9 @@ seeds = st.integers(0, 10_000)
 
 
 @FEW
-@given(seed=seeds, limits=st.booleans(), first=st.booleans())
-def test_no_plan_is_cheaper_than_the_linear_program(seed: int, limits: bool, first: bool) -> None:
-    of = drawn(seed, limits=limits, first=first)
+@given(seed=seeds, limits=st.booleans(), first=st.booleans(), least=st.integers(0, 3))
+def test_no_plan_is_cheaper_than_the_linear_program(seed: int, limits: bool, first: bool, least: int) -> None:
+    of = drawn(seed, limits=limits, first=first, least=least)
     found = relax(of, limits)
     assert found.bound_usd <= least_usd(of) * (1.0 + 1e-9)
     assert (found.launch_price >= 0.0).all()
@@ -48,10 +48,12 @@ def test_what_boots_counts_against_the_limit() -> None:
 
 @pytest.mark.parametrize("solver", SOLVERS)
 @settings(max_examples=12)
-@given(seed=seeds, limits=st.booleans(), first=st.booleans())
-def test_the_integer_program_finds_the_best_of_all_plans(solver: str, seed: int, limits: bool, first: bool) -> None:
+@given(seed=seeds, limits=st.booleans(), first=st.booleans(), least=st.integers(0, 3))
+def test_the_integer_program_finds_the_best_of_all_plans(
+    solver: str, seed: int, limits: bool, first: bool, least: int
+) -> None:
     """Either solver finds and proves it."""
-    of = drawn(seed, limits=limits, first=first)
+    of = drawn(seed, limits=limits, first=first, least=least)
     best = least_usd(of)
     found = solve_integer(of, np.zeros((2, 3), dtype=np.int64), 1e-6, 20.0, solver)
     assert found.finished

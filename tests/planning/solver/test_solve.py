@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mark.domain.errors import BadInput
-from mark.planning.solver.program import Program, price, violation
+from mark.planning.solver.program import Program, price, violation, with_least
 from mark.planning.solver.solve import HOWS, solve
 from tests.planning.solver.programs import cloud, drawn, least_usd, program
 
@@ -77,10 +77,10 @@ def test_what_is_paid_anyway_serves_first() -> None:
 
 
 @FEW
-@given(seed=seeds, limits=st.booleans(), first=st.booleans())
-def test_what_is_proven_is_within_a_hundredth_of_the_best(seed: int, limits: bool, first: bool) -> None:
+@given(seed=seeds, limits=st.booleans(), first=st.booleans(), least=st.integers(0, 3))
+def test_what_is_proven_is_within_a_hundredth_of_the_best(seed: int, limits: bool, first: bool, least: int) -> None:
     """If limits do not bind, every plan is proven, because counts are few."""
-    of = drawn(seed, limits=limits, first=first)
+    of = drawn(seed, limits=limits, first=first, least=least)
     best = least_usd(of)
     found = solve(of)
     assert found.bound_usd <= best * (1.0 + 1e-9)
@@ -88,6 +88,45 @@ def test_what_is_proven_is_within_a_hundredth_of_the_best(seed: int, limits: boo
         assert found.status == "proven"
     if found.status == "proven":
         assert found.usd * 0.99 <= best * (1.0 + 1e-9)
+
+
+def test_least_number_of_instances_is_of_the_offer_that_costs_least_with_its_overflow() -> None:
+    """None pays for a load of 1 whose calls cost 0.3 $. Small for 1 $ leaves half of it, large for 1.1 $ nothing."""
+    of = program(usd=(1.0, 1.1), rps=(0.5, 1.0), load_rps=(1.0,) * 4, usd_per_rps=0.3)
+    assert not solve(of).counts.any()
+    assert solve(with_least(of, 1)).counts.tolist() == [[0] * 4, [1] * 4]
+    assert solve(with_least(of, 2)).counts.tolist() == [[2] * 4, [0] * 4]
+
+
+def test_least_number_of_instances_waits_for_boots() -> None:
+    """The running instance stays until two new ones serve, two steps later; a third one cannot be had."""
+    of = program(usd=(1.0, 0.4), rps=(2.0, 2.0), boot=(1, 2), running=(1, 0), most=(1, 2), usd_per_rps=0.0)
+    assert solve(with_least(of, 2)).counts.tolist() == [[1, 1, 0, 0], [0, 0, 2, 2]]
+    idle = replace(of, first=True, overflow_usd=0.0 * of.overflow_usd, spacing_rps=1e-12)
+    assert solve(with_least(idle, 2)).counts.tolist() == [[0] * 4, [2] * 4]  # all are ready at once
+
+
+@pytest.mark.parametrize("how", HOWS)
+@given(seed=seeds, least=st.integers(1, 40))
+@settings(max_examples=10)
+def test_least_number_of_instances_is_there_in_large_programs(how: str, seed: int, least: int) -> None:
+    """Eight offers, too many counts to try, and a load that pays for a few instances only."""
+    of = with_least(cloud(seed, load_rps=3.0), least)
+    found = solve(of, how)
+    assert not of.missing(found.counts.sum(axis=0)).any()
+    assert found.bound_usd <= found.usd == pytest.approx(price(of, found.counts), rel=1e-12)
+    for j in range(of.offers):  # no better than the least number of any one offer
+        one = np.zeros_like(found.counts)
+        one[j] = np.where(of.can_launch[j], of.least, of.running[j])
+        assert found.usd <= price(of, one) * (1.0 + 1e-9)
+
+
+def test_least_number_that_the_plan_has_anyway_changes_nothing() -> None:
+    of = cloud(11)
+    free = solve(of)
+    bound = solve(with_least(of, int(free.counts.sum(axis=0).min())))
+    assert (bound.counts == free.counts).all()
+    assert (bound.usd, bound.bound_usd) == (free.usd, free.bound_usd)
 
 
 @pytest.mark.parametrize("solver", ["highs", "cbc"])

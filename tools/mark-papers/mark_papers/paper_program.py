@@ -306,7 +306,8 @@ def cover(
 
     def back(begin: int, of: FloatArray) -> FloatArray:
         part = short_usd[begin : begin + block]
-        go_back(part, place, state_usd, most + 1, stride, every_usd, value[: len(part)], of)
+        value[: len(part)] = state_usd
+        go_back(part, place, most + 1, stride, every_usd, value[: len(part)], of)
         return value[: len(part)]
 
     for begin in reversed(begins):
