@@ -53,20 +53,21 @@ class SloMonitor:
         settings: SloMonitorSettings = DEFAULTS,
         *,
         backs_off: bool = True,
-        clustering: float | None = None,
     ) -> None:
         self._slo, self._usd_per_hour, self._settings, self._backs_off = slo, usd_per_hour, settings, backs_off
-        self._clustering = clustering
         self.offer = offer
 
     def check(
-        self, now_s: float, recent: RecentAnswers, state: MonitorState
+        self, now_s: float, recent: RecentAnswers, state: MonitorState, clustering: float | None = None
     ) -> tuple[tuple[Launch, ...], MonitorState]:
-        """Launch if the SLO was broken by more than chance and the last launch is long enough ago."""
+        """Launch if the SLO was broken by more than chance and the last launch is long enough ago.
+
+        `clustering` is that of `broken`.
+        """
         since_s = math.inf if state.launched_s is None else now_s - state.launched_s
         if since_s < state.pause_s:
             return (), state
-        if not broken(recent, self._slo, self._settings, self._clustering):
+        if not broken(recent, self._slo, self._settings, clustering):
             return (), state if state.extra == 0 else replace(state, extra=0, enough=state.extra)
         late = 1.0 - recent.in_time / recent.count
         count, pause_s = self._settings.count, self._settings.pause_s

@@ -12,8 +12,7 @@ from mark.control.snapshot import Snapshot
 from mark.control.state import ControllerState
 from mark.domain.command import Launch
 from mark.domain.copying import replace
-from mark.domain.fleet import Phase
-from mark.domain.service import ResolvedService
+from mark.domain.fleet import Fleet, Phase
 from mark.planning.demand.served_load import lateness_of
 from mark.planning.planner import Policy
 from mark.planning.resolve import buyable
@@ -25,6 +24,8 @@ class RescueSteps:
     def __init__(self, policy: Policy, follower: PlanFollower) -> None:
         self._planner, self._follower, self._monitor = policy.planner, follower, None
         self._offers = {offer.name: offer for offer in policy.resolved.offers}
+        self._allowed = 1.0 - policy.resolved.slo.attainment
+        self._shares = None
         if (offer := follower.added_offer) is not None:
             self._monitor = SloMonitor(
                 policy.resolved.slo,
@@ -32,13 +33,13 @@ class RescueSteps:
                 offer.usd_per_hour,
                 policy.resolved.service.slo_monitor,
                 backs_off=policy.planner.replans,
-                clustering=_clustering(policy.resolved),
             )
+            self._shares = lateness_of(policy.resolved, buyable(policy.resolved)).shares
 
     def check(self, s: Snapshot, state: ControllerState) -> Decided:
         if self._monitor is None:
             return (), state, ()
-        launches, monitor = self._monitor.check(s.now_s, s.recent, state.monitor)
+        launches, monitor = self._monitor.check(s.now_s, s.recent, state.monitor, self._clustering(s.fleet))
         if launches and self._planner.replans:
             launches = tuple(c for one in launches if (c := self._beside_what_is_left(one, s, state)) is not None)
         if launches and self._follower.replans(state):
@@ -49,6 +50,13 @@ class RescueSteps:
                 return (found,), replace(state, monitor=monitor, rescue=under_way), (AgendaItem.RESCUE_ELSEWHERE,)
             launches, monitor = (), in_vain(state.monitor, s.now_s)
         return launches, state if monitor is state.monitor else replace(state, monitor=monitor), ()
+
+    def _clustering(self, fleet: Fleet) -> float | None:
+        """Return how strongly misses cluster in such a fleet of the cheapest lasting type; None if that is unknown."""
+        if self._shares is None:
+            return None
+        serving = sum(i.phase is Phase.READY for i in fleet.instances)
+        return self._shares.clustering_of(serving, self._allowed)
 
     def elsewhere(self, s: Snapshot, state: ControllerState) -> Decided:
         """Launch the missing part of a refused rescue with another offer.
@@ -99,9 +107,3 @@ class RescueSteps:
         count = rescue.count - left
         each_usd = rescue.usd_per_hour / rescue.count
         return replace(rescue, count=count, usd_per_hour=count * each_usd) if count > 0 else None
-
-
-def _clustering(resolved: ResolvedService) -> float | None:
-    """Return how strongly misses cluster on the cheapest lasting type; None if its late shares were not counted."""
-    shares = lateness_of(resolved, buyable(resolved)).shares if resolved.offers else None
-    return None if shares is None else shares.clustering(1.0 - resolved.slo.attainment)

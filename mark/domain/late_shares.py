@@ -10,6 +10,7 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray, IntArray
 
+_ALIKE = 1.6  # ratio below which two sizes of fleets count as alike
 _NEAR = (0.3, 1.5)  # range of shares for measuring the clustering of misses, as multiples of the given share
 
 
@@ -74,9 +75,14 @@ class LateShares:
 
     def clustering(self, share: float) -> float:
         """Return how strongly misses cluster in fleets that miss about `share`: 1 if independent, never less."""
-        crossed = np.maximum.accumulate(self.late > _NEAR[1] * share, axis=1)
-        near = (self.late > _NEAR[0] * share) & ~crossed
-        return max(1.0, float(np.median(self.dispersion[near]))) if near.any() else 1.0
+        return _clustering(self, share, None)
+
+    def clustering_of(self, instances: int, share: float) -> float:
+        """Return `clustering`, or that of fleets of about so many instances where it is stronger.
+
+        A full queue makes all requests of its time late, and a larger fleet gets more of them in that time.
+        """
+        return max(self.clustering(share), _clustering(self, share, min(instances, int(self.instances[-1]))))
 
     def error(self, share: float) -> float:
         """Return the standard error of a counted share near `share`."""
@@ -112,6 +118,16 @@ class LateShares:
         beyond = np.clip(1.0 - np.maximum(count, 1.0) * self.load_rps[-1] / np.maximum(load, 1e-300), 0.0, 1.0)
         share = share * (1.0 - beyond) + without * beyond
         return np.asarray(np.where(count < 1.0, without - count * (without - share), share))
+
+
+@lru_cache(maxsize=256)
+def _clustering(shares: LateShares, share: float, size: int | None) -> float:
+    """Return the `clustering` of fleets of about `size` instances, or of all."""
+    crossed = np.maximum.accumulate(shares.late > _NEAR[1] * share, axis=1)
+    near = (shares.late > _NEAR[0] * share) & ~crossed
+    if size is not None:
+        near &= ((shares.instances * _ALIKE > size) & (shares.instances < size * _ALIKE))[:, None]
+    return max(1.0, float(np.median(shares.dispersion[near]))) if near.any() else 1.0
 
 
 @lru_cache(maxsize=64)

@@ -17,6 +17,7 @@ from mark.control.snapshot import Outcome, Snapshot
 from mark.control.state import ControllerState, begin_round, durable, is_stored, learn
 from mark.domain.command import Drain, Launch, Terminate
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
+from mark.domain.late_shares import LateShares
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan, Target
 from mark.planning.planner import Policy
@@ -247,6 +248,21 @@ def test_notices_stay_in_the_state_until_they_are_answered() -> None:
     _, after = one.decide(replace(seen, agenda=()), after)
     assert after.notices == ()
     assert begin_round(after, ()) is after
+
+
+@pytest.mark.parametrize(("instances", "launched"), [(1, 1), (8, 0)])
+def test_monitor_expects_more_misses_at_once_of_a_larger_fleet(instances: int, launched: int) -> None:
+    """Of 1,000 requests 20 may be late; 60 are too many for one instance, but chance for eight."""
+    late, sizes = np.tile([0.001, 0.02, 0.1], (3, 1)), np.array([1, 2, 8])
+    clustering = np.repeat([[4.0], [4.0], [16.0]], 3, axis=1)
+    counted = LateShares(sizes, np.geomspace(1.0, 9.0, 3), late, 0.0 * late, clustering, 0.6, 20_000)
+    of = resolved()
+    of = replace(of, candidates=tuple(replace(c, late_shares=counted) for c in of.candidates))
+    deciding = Decider(Policy(ScriptedPlanner(monitors_slo=True), of, bouncers=True), foresees=False)
+    fleet = [ready(number) for number in range(instances)]
+    seen = snapshot(*fleet, recent=RecentAnswers(1000, 935), agenda=(AgendaItem.MONITOR,))
+    commands, _ = deciding.decide(seen, ControllerState())
+    assert sum(c.count for c in commands if isinstance(c, Launch)) == launched
 
 
 def test_upkeep_without_a_plan_replaces_nothing() -> None:

@@ -43,8 +43,7 @@ def test_it_launches_one_when_the_promise_is_broken_beyond_chance(recent: Recent
 @pytest.mark.parametrize(("missed", "launches"), [(20, 0), (31, 0), (59, 0), (60, 1)])
 def test_monitor_expects_clustered_misses_of_a_sound_fleet(missed: int, launches: int) -> None:
     """20 of 1,000 requests may be late, give or take 8.9; four times that and four are chance."""
-    knows = SloMonitor(Slo(0.6, 0.98), "c5.large/on-demand", 0.085, clustering=4.0)
-    commands, _ = knows.check(0.0, RecentAnswers(1000, 1000 - missed), MonitorState())
+    commands, _ = MONITOR.check(0.0, RecentAnswers(1000, 1000 - missed), MonitorState(), clustering=4.0)
     assert len(commands) == launches
 
 
