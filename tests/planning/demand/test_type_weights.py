@@ -63,6 +63,17 @@ def test_types_beside_a_function_in_time_are_compared_by_the_requests_they_serve
         assert TypeWeights(with_function[0], with_function, 0.02).at(load_rps) == pytest.approx(expected)
 
 
+def test_one_instance_counts_as_what_it_serves_beside_a_function_in_time() -> None:
+    """One large instance serves 20 requests/s; a small one serves half of them, unless it breaks the promise."""
+    large, small = carrying(40.0, 50.0, 30.0, function=True), carrying(10.0, 15.0, 5.0, function=True)
+    assert TypeWeights(large, [large, small], 0.02).at(20.0) == pytest.approx([40.0, 20.0])
+    assert TypeWeights(LARGE, [LARGE, SMALL], 0.02).at(20.0)[1] < 19.0
+    counted = small.late_shares
+    assert counted is not None
+    late = replace(small, late_shares=replace(counted, late=np.full_like(counted.late, 0.03)))
+    assert TypeWeights(large, [large, late], 0.02).at(20.0)[1] < 10.0
+
+
 def test_a_load_beyond_the_largest_fleet_takes_more_in_proportion() -> None:
     weights = TypeWeights(LARGE, [SMALL], 0.02)
     assert weights.at(1e4) == pytest.approx(weights.at(1e5))
