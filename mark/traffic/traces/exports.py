@@ -1,8 +1,7 @@
 """Files of other tools as named columns: delimited text, JSON lines and documents, Parquet.
 
-Another module decides the meaning of the columns (see `tables`). Formats: Prometheus, HTTP API, range queries;
-CloudWatch, GetMetricStatistics, GetMetricData and GetQueryResults; Datadog, "Query timeseries data"; Elasticsearch,
-date histogram aggregations; k6, "CSV output" and "JSON output"; Locust, "--csv-full-history".
+Another module decides the meaning of the columns (see `table_files`), and others find tables and points in JSON. Formats
+with readers of their own: CloudWatch, GetMetricStatistics and GetQueryResults; Graphite; k6, "JSON output".
 """
 
 from __future__ import annotations
@@ -24,19 +23,17 @@ from mark.traffic.traces.json_tables import tables_in
 from mark.traffic.traces.log_text import REQUEST_LIKE
 from mark.traffic.traces.meanings import Kind, Meaning, meaning_of
 from mark.traffic.traces.partial import joined, pages_in, refuse_fewer, refuse_part
-from mark.traffic.traces.stated import Statement, above_and_between, of_object
-from mark.traffic.traces.times import as_times
+from mark.traffic.traces.points import LINE, TIME, UNNAMED, VALUES, Points, flattened, is_time, series_of_points
+from mark.traffic.traces.stated import Statement, above_and_between, is_about_numbers, of_object
 
 MOST_BYTES = 2 << 30  # a table is held in memory
-UNNAMED = "value"  # the column of a series without a name
 SERIES = "series"  # the column that names the series of each row, if a format has several
 _ROWS = frozenset(["results", "rows", "data", "records", "items", "values", "entries", "hits", "datapoints"])
-_AROUND = frozenset(["_source", "result"])  # of Elasticsearch and Splunk
-_OF_REQUEST = frozenset(["httpRequest", "request", "response", "http"])
 _PARQUET = b"PAR1"
 _DELIMITERS = (";", "\t", "|", ",")
 _PEEK_LINES = 20
 _ELISIONS = frozenset(["...", "..", "\u2026", "\u22ee", "\u00b7", "[...]", "(...)"])
+_LOKI_LIMIT = 100  # lines of an answer, unless a query says more
 _SEP = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 # The line below psql's header, the border of MySQL's tables, and the number of rows below them.
 _FRAME = re.compile(
@@ -48,6 +45,7 @@ _LACKING = re.compile(r"truncat|partial|incomplete|limited to|more rows|first [\
 _MINUTES = re.compile(r"\b\d+\s?min\b", re.IGNORECASE)  # the length of a row, and no minimum
 _LIMITED = re.compile(r"\b(?:limit|top|first|head)\s+([\d,_]+)", re.IGNORECASE)
 
+_PROMETHEUS = "Prometheus range query"
 _VICTORIA = {"metric", "values", "timestamps"}
 _GRAPHITE_COUNTS = re.compile(r"(?<![a-z])(?:counts?|hitcount|sum)(?![a-z])", re.IGNORECASE)
 
@@ -105,7 +103,7 @@ def is_table(head: bytes) -> bool:
     if len(lines) < 2 or REQUEST_LIKE.search(lines[0].encode()):
         return False
     rows = list(csv.reader(lines, delimiter=_delimiter(lines)))
-    return len(rows[0]) > 1 and len({*map(len, rows)}) == 1 and not any(map(_is_time, rows[0]))
+    return len(rows[0]) > 1 and len({*map(len, rows)}) == 1 and not any(map(is_time, rows[0]))
 
 
 def _text(path: Path, cut: Callable[[Path], None]) -> str:
@@ -172,35 +170,115 @@ def _json(text: str, path: Path) -> Export | None:
     if isinstance(whole, dict):
         return _document(whole, path)
     if isinstance(whole, list) and all(isinstance(row, dict) for row in whole):
-        return _graphite(whole, path) or _columnwise(whole, path) or _rows(whole, path)
-    if isinstance(whole, list) and all(isinstance(row, list) and len(row) == 2 for row in whole):
-        return _pairs(whole, "JSON pairs", "column 2", path, named=False)
-    return None
+        found = _graphite(whole, path) or _columnwise(whole, path)
+        nested = whole and found is None and not any(map(is_time, flattened(whole[0]).values()))
+        return found or (_nested(whole, path) if nested else None) or _rows(whole, path)
+    return _nested([whole], path)
 
 
 def _document(whole: Mapping[str, Any], path: Path) -> Export | None:
     """Read an answer in one object."""
     refuse_part(whole, path)
     if whole.keys() >= _VICTORIA:
-        return _victoria([whole], path)
-    readers = (_prometheus, _cloudwatch_statistics, _cloudwatch_data, _insights, _datadog, _histogram, _columnwise)
-    for read in readers:
+        return _nested([whole], path, _PROMETHEUS)
+    for read in (_prometheus, _cloudwatch_statistics, _insights, _columnwise):
         if (found := read(whole, path)) is not None:
             return found
-    if isinstance(hits := whole.get("hits"), dict) and isinstance(hits.get("total"), dict):
+    if isinstance(whole.get("aggregations"), dict):
+        whole = {"aggregations": whole["aggregations"]}  # beside some documents
+    elif isinstance(hits := whole.get("hits"), dict) and isinstance(hits.get("total"), dict):
         whole = hits | {"total": hits["total"].get("value")}  # of Elasticsearch
-    lists = {key: value for key, value in whole.items() if isinstance(value, list) and value}
-    inner = {key: rows for key, rows in lists.items() if all(isinstance(row, dict) for row in rows)}
-    named = [key for key in inner if len(inner) == 1 or key in _ROWS]
-    rows = inner[named[0]] if len(named) == 1 else [whole]
-    if rows == [whole] and len(lists) + sum(isinstance(value, dict) for value in whole.values()):
-        plain = [value for value in whole.values() if not isinstance(value, dict | list)]
-        if not any(map(_is_time, map(str, plain))):
+    found = _nested([whole], path)
+    if found is None:
+        lists = {key: value for key, value in whole.items() if isinstance(value, list) and value}
+        inner = {key: rows for key, rows in lists.items() if all(isinstance(row, dict) for row in rows)}
+        named = [key for key in inner if len(inner) == 1 or key in _ROWS]
+        rows = inner[named[0]] if len(named) == 1 else [whole]
+        nested = bool(lists) or any(isinstance(value, dict) for value in whole.values())
+        if rows == [whole] and nested and not any(map(is_time, whole.values())):
             what = "a JSON document whose rows are not known: export CSV, or a list of objects with their times"
             raise BadInput(what, str(path), ", ".join(whole)[:60])
-    found = _rows(rows, path)
-    refuse_fewer(whole, len(rows), found.columns if found is not None else {}, path)
-    return replace(found, stated=of_object(whole)) if found is not None and rows != [whole] else found
+        found = _rows(rows, path)
+        found = replace(found, stated=of_object(whole)) if found is not None and rows != [whole] else found
+    rows_of = 0 if found is None else len(next(iter(found.columns.values())))
+    refuse_fewer(whole, rows_of, found.columns if found is not None else {}, path)
+    return found
+
+
+def _nested(documents: Sequence[object], path: Path, form: str = "JSON", none: str = "") -> Export | None:
+    """Return the points of nested JSON as one table, with a column of the series' names if there are several.
+
+    Without points the answer is None, or a refusal if the format is known to hold `none`.
+    """
+    series = series_of_points(documents, str(path))
+    if not series and none:
+        raise BadInput(f"points of time and value are needed ({form})", str(path), none)
+    if not series:
+        return None
+    if any(LINE in one.rows[0] for one in series):
+        return _log_lines([row for one in series for row in one.rows], path)
+    places = {one.place for one in series}
+    if rows := [place for place in places if place in _ROWS]:
+        places = set(rows)
+        series = [one for one in series if one.place in places]
+    if len(places) > 1 and not all(one.labelled for one in series):
+        raise BadInput("points stand at several places: keep one of them", str(path), ", ".join(sorted(places))[:120])
+    if len(series) == 1:
+        found = _rows(series[0].rows, path)
+        return found and _of_one(replace(found, form=form), series[0])
+    common = set.intersection(*(set(one.stated.items()) for one in series))
+    all_rows: list[dict[str, object]] = []
+    for one in series:
+        own = {key: value for key, value in one.stated.items() if is_about_numbers(key) and (key, value) not in common}
+        own[SERIES] = one.labelled or UNNAMED
+        all_rows += [
+            {**own, **{UNNAMED if key in VALUES else key: cell for key, cell in row.items()}} for row in one.rows
+        ]
+    names = dict.fromkeys(name for row in all_rows for name in row)
+    columns: Columns = {name: [row.get(name) for row in all_rows] for name in names}
+    return Export(columns, form, meanings={"count": Meaning(Kind.UNCLEAR)}, stated=sorted(common))
+
+
+def _of_one(found: Export, series: Points) -> Export:
+    """Return the table of one series with its name in those of the columns, and with the statements about it.
+
+    A field `count` beside the name of requests is the number of samples, as Azure has it.
+    """
+    name, said = series.labelled, meaning_of(series.labelled)
+    known = said.kind is not Kind.UNKNOWN or meaning_of(f'requests{{facet="{name}"}}').kind is Kind.PART
+    columns: dict[str, Sequence[object]] = {}
+    meanings = dict(found.meanings)
+    for field_name, values in found.columns.items():
+        new = field_name
+        if name and not is_time(next((v for v in values if v is not None), None)) and plain_numbers(values) is not None:
+            if field_name in VALUES:
+                new = name
+            elif known and field_name == "count" and said.kind is Kind.MEASURE:
+                new = re.sub(r"\W+", "_", name) + "_count"  # of a histogram
+            elif known:
+                new = f"{name} {field_name}"
+            if field_name == "count" and said.counts:
+                meanings[new] = Meaning(Kind.UNCLEAR)
+        columns[new] = values
+    return replace(found, columns=columns, meanings=meanings, stated=list(series.stated.items()))
+
+
+def _log_lines(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None:
+    """Read lines of a log beside their times, as Loki answers them: requests, or objects of JSON with their fields."""
+    lines = [str(row[LINE]) for row in rows]
+    if len(lines) == _LOKI_LIMIT:
+        what = f"exactly {len(lines)} lines, Loki's limit for an answer: ask for more by its `limit`"
+        raise BadInput(what, str(path))
+    if all(line.lstrip().startswith("{") for line in lines):
+        try:
+            objects = [json.loads(line) for line in lines]
+        except (ValueError, RecursionError):
+            objects = []
+        if objects:
+            return _rows([{**own, TIME: row[TIME]} for own, row in zip(objects, rows, strict=True)], path)
+    requests = sum(REQUEST_LIKE.search(line.encode()) is not None for line in lines) >= 0.99 * len(lines)
+    columns: Columns = {TIME: [row[TIME] for row in rows], "request" if requests else "message": lines}
+    return Export(columns, "Loki's lines")
 
 
 _DOCUMENT = re.compile(r"\s*[\[{]\s*[\[{\"]")  # the beginning of a list or an object; logs begin with brackets too
@@ -223,8 +301,13 @@ def _json_lines(text: str, path: Path) -> Export | None:
         else:
             rows.append(row)
     k6 = all({"metric", "type", "data"} <= row.keys() for row in rows)
-    victoria = all(row.keys() >= _VICTORIA for row in rows)
-    found = _k6(rows, path) if k6 else _victoria(rows, path) if victoria else _rows(rows, path)
+    if k6:
+        found = _k6(rows, path)
+    elif any(map(is_time, flattened(rows[0]).values())):
+        found = _rows(rows, path)
+    else:
+        form = _PROMETHEUS if all(row.keys() >= _VICTORIA for row in rows) else "JSON"
+        found = _nested(rows, path, form) or _rows(rows, path)
     return None if found is None else replace(found, bad=bad)
 
 
@@ -243,25 +326,13 @@ def _rows(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None:
         return None
     if any(row.get("preview") is True for row in rows):
         raise BadInput("holds preliminary rows (preview true): ask for the final ones", str(path))
-    rows = list(map(_flattened, rows))
+    rows = list(map(flattened, rows))
     held = Counter(name for row in rows for name in row)
     nested = {name for row in rows for name, value in row.items() if isinstance(value, dict | list)}
     names = [name for name, times in held.items() if times >= 0.5 * len(rows) and name not in nested]
     if not names:
         raise BadInput("the objects have no plain value in common", str(path))
     return Export({name: [row.get(name) for row in rows] for name in names}, "JSON")
-
-
-def _flattened(row: Mapping[str, object]) -> Mapping[str, object]:
-    found: dict[str, object] = {}
-    for name, value in row.items():
-        if isinstance(value, dict) and name in _AROUND:
-            found |= value
-        elif isinstance(value, dict) and name in _OF_REQUEST:
-            found |= {f"{name}.{inner}": of_inner for inner, of_inner in value.items()}
-        else:
-            found[name] = value
-    return found
 
 
 def _columnwise(whole: object, path: Path) -> Export | None:
@@ -273,71 +344,16 @@ def _columnwise(whole: object, path: Path) -> Export | None:
     return Export(tables[0].columns, "JSON", stated=[("unit", tables[0].unit)]) if tables else None
 
 
-def _pairs(
-    pairs: Sequence[Any], form: str, name: str, path: Path, *, named: bool = True, unit: str | None = None
-) -> Export:
-    """Return pairs of time and value as columns. Raises BadInput without pairs, and for other points than pairs."""
-    wrong = [pair for pair in pairs if not isinstance(pair, list | tuple) or len(pair) != 2]
-    if wrong or not pairs:
-        raise BadInput(f"points of time and value are needed ({form})", str(path), wrong[0] if wrong else None)
-    columns = {"time": [pair[0] for pair in pairs], name: [pair[1] for pair in pairs]}
-    return Export(columns, form, named, unit)
-
-
-def _several(series: Sequence[tuple[str, Sequence[Any], str | None]], form: str, path: Path) -> Export:
-    """Return series of (name, points, unit) as one table, with a column of their names if there are several."""
-    full = [one for one in series if one[1]]
-    if not full:
-        raise BadInput(f"points of time and value are needed ({form})", str(path), f"{len(series)} series")
-    if len(full) == 1:
-        name, points, unit = full[0]
-        return _pairs(points, form, name, path, unit=unit)
-    tables = [_pairs(points, form, UNNAMED, path) for _, points, _ in full]
-    names = [name for name, points, _ in full for _ in points]
-    columns = {name: [value for table in tables for value in table.columns[name]] for name in ("time", UNNAMED)}
-    units = {unit for _, _, unit in full}
-    return Export({SERIES: names, **columns}, form, unit=units.pop() if len(units) == 1 else None)
-
-
-def _objects(value: object, form: str, path: Path) -> list[Mapping[str, object]]:
-    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
-        raise BadInput(f"series are needed ({form})", str(path))
-    return value
-
-
 def _prometheus(whole: Mapping[str, object], path: Path) -> Export | None:
     """Read Prometheus. A counter keeps its name; `rate` and `increase` drop it, so the user must name the unit."""
     data = whole.get("data")
+    if whole.get("status") == "error" and "error" in whole:
+        raise BadInput("Prometheus answered with an error", str(path), shown(str(whole["error"]).encode()))
     if not isinstance(data, dict) or data.get("resultType") != "matrix":
-        if whole.get("status") == "error" and "error" in whole:
-            raise BadInput("Prometheus answered with an error", str(path), shown(str(whole["error"]).encode()))
         return None
-    found = _objects(data.get("result") or [], "Prometheus", path)
-    labels = [metric if isinstance(metric := one.get("metric"), dict) else {} for one in found]
-    alike = (
-        {key for key in labels[0] if len({str(each.get(key)) for each in labels}) == 1} if len(labels) > 1 else set()
-    )
-    series = []
-    for one, own in zip(found, labels, strict=True):
-        name = str(own.get("__name__", UNNAMED))
-        rest = ",".join(f"{key}={value}" for key, value in own.items() if key not in alike | {"__name__"})
-        labelled = f"{name}{{{rest}}}" if rest else name
-        known = len(found) == 1 and meaning_of(labelled).kind is meaning_of(name).kind  # no label selects a part
-        values = one.get("values")
-        series.append((name if known else labelled, values if isinstance(values, list) else [], None))
-    return _several(series, "Prometheus range query", path)
-
-
-def _victoria(rows: Sequence[Mapping[str, Any]], path: Path) -> Export | None:
-    """Read the raw samples of VictoriaMetrics' export, an object a series."""
-    result = []
-    for row in rows:
-        values, times = row["values"], row["timestamps"]
-        known = plain_numbers(times) if isinstance(times, list) else None
-        if known is None or not isinstance(values, list) or len(values) != len(known):
-            raise BadInput("as many timestamps as values are needed", str(path))
-        result.append({"metric": row["metric"], "values": list(zip((known / 1e3).tolist(), values, strict=True))})
-    return _prometheus({"data": {"resultType": "matrix", "result": result}}, path)
+    result = data.get("result")
+    none = f"{len(result) if isinstance(result, list) else 0} series"
+    return _nested([whole], path, _PROMETHEUS, none)
 
 
 def _graphite(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None:
@@ -347,14 +363,12 @@ def _graphite(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None
     """
     if not rows or not all(row.keys() >= {"target", "datapoints"} for row in rows):
         return None
-    series = []
-    for row in rows:
-        points = row["datapoints"] if isinstance(row["datapoints"], list) else []
-        series.append((str(row["target"]), [point[::-1] for point in points if isinstance(point, list)], None))
-    found = _several(series, "Graphite series", path)
-    name = series[0][0]
+    found = _nested(rows, path, "Graphite series", f"{len(rows)} series")
+    name = str(rows[0]["target"])
     is_open = len(rows) == 1 and meaning_of(name).unit is None and not _GRAPHITE_COUNTS.search(name)
-    return replace(found, meanings={name: Meaning(Kind.UNCLEAR)}) if is_open and meaning_of(name).counts else found
+    return found and (
+        replace(found, meanings={name: Meaning(Kind.UNCLEAR)}) if is_open and meaning_of(name).counts else found
+    )
 
 
 def _cloudwatch_statistics(whole: Mapping[str, object], path: Path) -> Export | None:
@@ -379,26 +393,12 @@ def _cloudwatch_statistics(whole: Mapping[str, object], path: Path) -> Export | 
     )
 
 
-def _cloudwatch_data(whole: Mapping[str, object], path: Path) -> Export | None:
-    results = whole.get("MetricDataResults")
-    if not isinstance(results, list):
-        return None
-    series = []
-    for one in _objects(results, "CloudWatch", path):
-        times, values = one.get("Timestamps"), one.get("Values")
-        if not isinstance(times, list) or not isinstance(values, list) or len(times) != len(values):
-            raise BadInput("as many timestamps as values are needed", str(path))
-        pairs = sorted(zip(times, values, strict=True), key=lambda pair: str(pair[0]))
-        series.append((str(one.get("Label", one.get("Id", UNNAMED))), pairs, None))
-    return _several(series, "CloudWatch metric data", path)
-
-
 def _insights(whole: Mapping[str, object], path: Path) -> Export | None:
     """Read rows of CloudWatch Logs Insights, each a list of fields and their values."""
     results = whole.get("results")
     if not isinstance(results, list) or not results or not all(isinstance(row, list) for row in results):
         return None
-    cells = [_objects(row, "CloudWatch Logs Insights", path) for row in results]
+    cells = [[cell for cell in row if isinstance(cell, dict)] for row in results]
     statistics = whole.get("statistics")
     matched = statistics.get("recordsMatched") if isinstance(statistics, dict) else None
     single = {"@timestamp", "@message", "@ptr"} & {str(cell.get("field")) for cell in cells[0]}  # no `stats` query
@@ -406,54 +406,6 @@ def _insights(whole: Mapping[str, object], path: Path) -> Export | None:
         what = f"is more than the {len(results):,} rows here: ask for shorter times, and join their rows"
         raise BadInput(what, f"{path} recordsMatched", f"{matched:,.0f}")
     return _rows([{str(cell.get("field")): cell.get("value") for cell in row} for row in cells], path)
-
-
-def _histogram(whole: Mapping[str, object], path: Path) -> Export | None:
-    """Read a `date_histogram` of Elasticsearch that is the only aggregation, without a sub-aggregation."""
-    found = whole.get("aggregations")
-    if not isinstance(found, dict) or len(found) != 1:
-        return None
-    only = next(iter(found.values()))
-    buckets = only.get("buckets") if isinstance(only, dict) else None
-    if not isinstance(buckets, list) or not buckets:
-        return None
-    rows = _objects(buckets, "Elasticsearch", path)
-    if only.get("sum_other_doc_count"):
-        what = "documents of other buckets are missing: ask for one date_histogram"
-        raise BadInput(what, f"{path} sum_other_doc_count", only["sum_other_doc_count"])
-    if any(isinstance(value, dict) for row in rows for value in row.values()):
-        raise BadInput("buckets within buckets: ask for one date_histogram", str(path))
-    pairs = [(row.get("key"), row.get("doc_count")) for row in rows]
-    return _pairs(pairs, "Elasticsearch date_histogram", "doc_count", path)
-
-
-def _datadog(whole: Mapping[str, object], path: Path) -> Export | None:
-    if not isinstance(whole.get("series"), list):
-        return None
-    series = []
-    found = _objects(whole["series"], "Datadog", path)
-    for one in found:
-        points = one.get("pointlist")
-        if not isinstance(points, list):
-            return None
-        units = one.get("unit")
-        per = units[1] if isinstance(units, list) and len(units) == 2 else None
-        unit = (
-            f"per-{per['name']}" if isinstance(per, dict) and per.get("name") in ("second", "minute", "hour") else None
-        )
-        name = one.get("expression") or one.get("metric") or UNNAMED
-        series.append((str(name), points, unit))
-    stated = _datadog_states(found[0]) if len(found) == 1 else []
-    return replace(_several(series, "Datadog series", path), stated=stated)
-
-
-def _datadog_states(one: Mapping[str, object]) -> list[Statement]:
-    """Return the statements of a series: its space aggregation, the seconds of a point, and its unit."""
-    stated = of_object({key: one[key] for key in ("aggr", "interval") if isinstance(one.get(key), str | int)})
-    units = one.get("unit")
-    unit = units[0] if isinstance(units, list) and units and isinstance(units[0], dict) else {}
-    scale = unit.get("scale_factor", 1.0)
-    return [*stated, ("unit", f"{unit.get('name', '')} x {scale:g}" if scale != 1.0 else str(unit.get("name", "")))]
 
 
 # -- delimited text ----------------------------------------------------------------------------------------------------
@@ -489,13 +441,13 @@ def _delimited(text: str, path: Path) -> Export | None:
     first += titles
     skipped = [f"{first} lines above the header"] if first and first <= _PEEK_LINES else []
     head = [cell.strip() for cell in rows[first][1]]
-    named = not any(map(_is_time, head)) and plain_numbers(head) is None
+    named = not any(map(is_time, head)) and plain_numbers(head) is None
     if (
         not named
         and comments
         and len(above := [c.strip() for c in comments[-1].lstrip("# ").split(delimiter)]) == width
     ):
-        head, named = above, not any(map(_is_time, above))
+        head, named = above, not any(map(is_time, above))
         first -= named
     if named and titles:
         head = [_with_title(name, above) for name, above in zip(head, rows[first - 1][1], strict=True)]
@@ -548,7 +500,7 @@ def _delimited(text: str, path: Path) -> Export | None:
 def _complete_header(rows: list[tuple[int, list[str]]], width: int) -> None:
     """Add the cell that a header lacks: R does not name its row numbers, and others end only rows with a delimiter."""
     (number, head), body = rows[0], [row for _, row in rows[1:]]
-    if len(head) != width - 1 or not body or any(len(row) != width for row in body) or any(map(_is_time, head)):
+    if len(head) != width - 1 or not body or any(len(row) != width for row in body) or any(map(is_time, head)):
         return
     if not any(row[-1].strip() for row in body):
         rows[0] = (number, [*head, ""])
@@ -559,7 +511,7 @@ def _complete_header(rows: list[tuple[int, list[str]]], width: int) -> None:
 def _is_header_beside(row: Sequence[str], head: Sequence[str]) -> bool:
     """Return whether a row names columns, one of them as the header does and others differently."""
     same = any(cell.strip().lower() == name.lower() != "" for cell, name in zip(row, head, strict=True))
-    return same and not any(plain_numbers([cell]) is not None or _is_time(cell) for cell in row)
+    return same and not any(plain_numbers([cell]) is not None or is_time(cell) for cell in row)
 
 
 def _refuse_fewer_lines(last: tuple[int, str], rows: int, path: Path) -> None:
@@ -576,7 +528,7 @@ def _titles(rows: Sequence[Sequence[str]]) -> int:
 
     The header is the row of words above the first row with a time.
     """
-    at = next((i for i, row in enumerate(rows) if any(map(_is_time, row))), 0)
+    at = next((i for i, row in enumerate(rows) if any(map(is_time, row))), 0)
     if at < 2 or any(len(row) != len(rows[at]) for row in rows[:at]):
         return 0
     return 0 if any(plain_numbers([cell]) is not None for cell in rows[at - 1]) else at - 1
@@ -590,13 +542,6 @@ def _with_title(name: str, title: str) -> str:
     return (
         f"{title.strip()} ({unit})" if is_unit and not meaning_of(unit.split("/")[0]).counts else name or title.strip()
     )
-
-
-def _is_time(cell: str) -> bool:
-    try:
-        return as_times("", [cell]) is not None
-    except BadInput:
-        return True  # a time whose day and month, or zone, are ambiguous
 
 
 def _delimiter(head: Sequence[str]) -> str:

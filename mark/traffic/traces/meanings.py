@@ -136,7 +136,7 @@ _BRACKETED = re.compile(r"(?<![\w.])[(\[]\s*(\w{1,3}\.?|[^()\[\]]*\d[^()\[\]]*)\
 _SQUARE = re.compile(r" \[([^\]\d$]*|10\^[36])\]")  # a unit; the range of a query has other digits
 # A label that selects error statuses, as in `code=~"5.."`, or excludes successful ones, as in `code!="200"`.
 _OF_ERRORS = re.compile(
-    r"(?i)(?:\w=~?|(?:status|code|class)\w*:)\s*['\"`(]*(?:[45](?:\d\d(?!\d)|xx|\.|\[)|err|fail|timeout)"
+    r"(?i)(?:\w(?<!port)=~?|(?:status|code|class)\w*:)\s*['\"`(]*(?:[45](?:\d\d(?!\d)|xx|\.|\[)|err|fail|timeout)"
     r"|\w!(?:=|~)\s*['\"`(]*(?:[23][\dx.\[]|ok|succ)"
 )
 _CALLS = re.compile(r"\b(rate|irate|increase|count_over_time)\s*\((?=.*\[)")

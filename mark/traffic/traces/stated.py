@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mark.traffic.traces.cells import is_missing, plain_numbers
-from mark.traffic.traces.meanings import RATES, Kind, Meaning, meaning_of
+from mark.traffic.traces.meanings import COUNTER, RATES, ROW, Kind, Meaning, meaning_of
 
 Statement = tuple[str, str]  # a key, empty for free text, and its value
 
@@ -30,6 +30,9 @@ _SPAN = re.compile(
     r"|aggregation|seconds|minutes)(?:s|sec|secs|seconds|ms|m|min|minutes)?"
 )
 _KIND = frozenset(["type", "metrictype", "metrickind", "kind", "valuetype"])
+_TEMPORALITY = frozenset(["aggregationtemporality", "temporality", "metrickind"])
+CUMULATIVE = re.compile(r"(?:aggregation_temporality_)?cumulative", re.IGNORECASE)
+_DELTA = re.compile(r"(?:aggregation_temporality_)?delta", re.IGNORECASE)
 _GAUGES = frozenset(["gauge", "histogram", "summary", "distribution", "percentage", "percent", "duration"])
 _SAMPLE = re.compile(
     r"(?:item|sample)count|weight|(?:\w*traces)?sampl(?:e|es|ed|ing)(?:rate|ratio|interval|factor|fraction|every|weight"
@@ -62,7 +65,7 @@ _FLAGS = {
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _ABOUT_NUMBERS = frozenset(
     [
-        *(_STATISTIC | _UNIT | _KIND | set(_FLAGS)),
+        *(_STATISTIC | _UNIT | _KIND | _TEMPORALITY | set(_FLAGS)),
         *("series", "metric", "metricname", "name", "label", "legend"),
         *("note", "notes", "comment", "remark", "flag", "flags", "quality", "qualityflag", "health"),
         *("weekend", "isweekend", "weekday", "holiday", "isholiday", "timezone", "tz"),
@@ -115,6 +118,7 @@ def stated(meaning: Meaning, statements: Sequence[Statement]) -> Meaning:
     """Return the meaning of a column whose name leaves open what a statement says: a statistic, or a unit."""
     if meaning.kind in (Kind.MEASURE, Kind.STATISTIC):
         return meaning
+    gauge, over = False, None
     for key, value in statements:
         plain = _plain(key)
         if _BETWEEN in value:
@@ -124,7 +128,11 @@ def stated(meaning: Meaning, statements: Sequence[Statement]) -> Meaning:
         if _OUTCOME.fullmatch(plain) and meaning_of(f"{value} requests").kind is Kind.ERRORS:
             return Meaning(Kind.ERRORS)
         if plain in _KIND and _plain(value) in _GAUGES:
-            return Meaning(Kind.MEASURE)
+            if plain not in _TEMPORALITY:
+                return Meaning(Kind.MEASURE)
+            gauge = meaning.counts  # of Google: a rate, or a mean
+        elif plain in _TEMPORALITY and meaning.unit is None:
+            over = COUNTER if CUMULATIVE.fullmatch(value) else ROW if _DELTA.fullmatch(value) else None
         if plain not in _UNIT or meaning.unit is not None or meaning.times != 1.0 or value.strip().lower() in _NO_UNIT:
             continue
         unit = meaning_of(f"requests ({value})")
@@ -135,7 +143,7 @@ def stated(meaning: Meaning, statements: Sequence[Statement]) -> Meaning:
             return Meaning(kind, unit.unit, times=unit.times)
         if meaning_of(f"{value} count").kind not in (Kind.REQUESTS, Kind.COUNT):
             return Meaning(Kind.UNCLEAR)
-    return meaning
+    return Meaning(Kind.UNCLEAR) if gauge else replace(meaning, unit=meaning.unit or over)
 
 
 def part_of(columns: Iterable[Statement]) -> tuple[Kind, Statement] | None:
@@ -178,7 +186,7 @@ def doubt(meaning: Meaning, statements: Sequence[Statement], step_s: float, whol
             return Doubt(text)
         if _FACTOR.fullmatch(plain) and _is_sample(value):
             return Doubt(text)
-        if meaning.unit is not None or meaning.times != 1.0:
+        if meaning.unit not in (None, ROW) or meaning.times != 1.0:
             continue
         if _SPAN.fullmatch(plain) and max(spans := _seconds(value, plain), default=0.0) > 0.0 < step_s:
             if not any(abs(span - known) <= 0.01 * known for span in spans for known in (step_s, whole_s)):
@@ -208,6 +216,12 @@ def is_statement(name: str, statements: Sequence[Statement]) -> bool:
     plain = _plain(name)
     known = _SPAN.fullmatch(plain) or _SAMPLE.fullmatch(plain) or _FACTOR.fullmatch(plain) or plain in _FLAGS
     return bool(known) and any(key == name for key, _ in statements)
+
+
+def is_about_numbers(key: str) -> bool:
+    """Return whether a field states a unit, a span, a statistic or a kind of numbers."""
+    plain = _plain(key)
+    return plain in _STATISTIC | _UNIT | _KIND | _TEMPORALITY or _SPAN.fullmatch(plain) is not None
 
 
 _BETWEEN = "; "  # several units of a column

@@ -29,6 +29,7 @@ _DATE_WORDS = frozenset([*_TIME_NAMES, "day", "datum", "zeit", "fecha", "data", 
 _DATE_WORDS |= frozenset({"date", "timestamp"})
 _DAY_S = 86_400.0
 _LAST_S = 1.001
+_SAME = 1e-6
 _FEW = 3
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 _HOURS = frozenset({"hour", "hr", "hour of day"})
@@ -248,10 +249,17 @@ def _of_several(dates: Mapping[str, Times], where: str) -> str:
         [name for name in dates if words[name] & _STARTS],
         [name for name in dates if not words[name] & _ENDS],
         [name for name in dates if name.lower() in _TIME_NAMES],
+        [name for name, times in dates.items() if _on_grid(times.known)],
     ):
         if len(fits) == 1:
             return fits[0]
     raise BadInput("several columns hold times, choose one with `time_column`", where, ", ".join(dates))
+
+
+def _on_grid(seconds: FloatArray) -> bool:
+    """Return whether all steps are multiples of the shortest one, as those of Artillery's `period`."""
+    steps = np.diff(np.unique(seconds))
+    return len(steps) > 1 and bool(np.all(np.abs(steps / steps.min() - np.round(steps / steps.min())) < _SAME))
 
 
 def without_bad_times(rows: TableRows, cells: Sequence[object], name: str) -> TableRows:

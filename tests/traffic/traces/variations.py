@@ -897,6 +897,258 @@ for number, name in enumerate(("t_ms", "elapsedMillis", "t"), 11):
     rows = [(1_000_000_000 + 60_000 * i, c) for i, c in enumerate(C)]
     case(f"G{number} milliseconds from a start in {name}", table([name, "requests"], rows), None)
 
+# M: points in nested JSON, found by their shape.
+Z = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def azure(name: str, points: Sequence[dict[str, object]], unit: str = "Count") -> dict[str, object]:
+    """Return one metric of Azure Monitor."""
+    found = {
+        "id": f"/subscriptions/0/providers/Microsoft.Insights/metrics/{name}",
+        "type": "Microsoft.Insights/metrics",
+    }
+    named = {"name": {"value": name, "localizedValue": name}, "displayDescription": "Requests", "unit": unit}
+    return {**found, **named, "timeseries": [{"metadatavalues": [], "data": list(points)}], "errorCode": "Success"}
+
+
+def azures(*metrics: dict[str, object]) -> str:
+    around = {"cost": 59, "timespan": f"{iso(0, form=Z)}/{iso(N, form=Z)}", "interval": "PT1M", "resourceregion": "eu"}
+    return json.dumps({**around, "value": metrics, "namespace": "Microsoft.Web/sites"})
+
+
+def stamped(key: str, numbers: Sequence[float], field: str = "timeStamp") -> list[dict[str, object]]:
+    return [{field: iso(i, form=Z), key: n} for i, n in enumerate(numbers)]
+
+
+averages = [{"timeStamp": iso(i, form=Z), "total": c, "average": c / 2} for i, c in enumerate(C)]
+case("M1 Azure's total", azures(azure("Requests", stamped("total", C))), S)
+case("M2 Azure's total and average", azures(azure("Requests", averages)), S)
+case("M3 Azure's average", azures(azure("Requests", stamped("average", C))), None)
+case("M4 Azure's number of samples", azures(azure("Requests", stamped("count", C))), None)
+case(
+    "M5 Azure's requests beside its CPU",
+    azures(azure("Requests", stamped("total", C)), azure("CpuTime", stamped("total", [3.5] * N), "Seconds")),
+    S,
+)
+case("M6 Azure's requests of two kinds", azures(*(azure(f"Http{k}xx", stamped("total", C)) for k in "24")), None)
+case("M7 Azure's rate", azures(azure("Requests", stamped("average", C), "CountPerSecond")), None)
+split = azure("Requests", stamped("total", C))
+split["timeseries"] = [
+    {"metadatavalues": [{"name": {"value": "Instance"}, "value": pod}], "data": stamped("total", C)} for pod in "ab"
+]
+case("M8 Azure split by instance", azures(split), None)
+segments = [{"start": iso(i, form=Z), "end": iso(i + 1, form=Z), "requests/count": {"sum": c}} for i, c in enumerate(C)]
+insights = {"start": iso(0, form=Z), "end": iso(N, form=Z), "interval": "PT1M", "segments": segments}
+case("M9 Application Insights", json.dumps({"value": insights}), S)
+
+
+def google(kind: str, cells: Sequence[tuple[str, str, dict[str, object]]], **said: object) -> dict[str, object]:
+    """Return a series of Google's, the newest point first."""
+    points = [{"interval": {"startTime": start, "endTime": end}, "value": value} for start, end, value in cells]
+    metric = {"type": "run.googleapis.com/request_count", "labels": said.pop("labels", {})}
+    resource = {"type": "cloud_run_revision", "labels": {"service_name": "checkout", "location": "europe-west1"}}
+    return {"metric": metric, "resource": resource, "metricKind": kind, **said, "points": points[::-1]}
+
+
+spans = [(iso(i, form=Z), iso(i + 1, form=Z)) for i in range(N)]
+deltas = [(*span, {"int64Value": str(c)}) for span, c in zip(spans, C, strict=True)]
+rates = [(end, end, {"doubleValue": c / 60}) for (_, end), c in zip(spans, C, strict=True)]
+sums = [(iso(0, form=Z), end, {"int64Value": str(n)}) for (_, end), n in zip(spans, counter(0), strict=True)]
+googles: dict[str, tuple[list[dict[str, object]], float | None]] = {
+    "M10 Google's deltas": ([google("DELTA", deltas, valueType="INT64", unit="1")], S),
+    "M11 Google's rates": ([google("GAUGE", rates, valueType="DOUBLE", unit="1/s")], S),
+    "M12 Google's means or rates": ([google("GAUGE", rates, valueType="DOUBLE")], None),
+    "M13 Google's cumulative counter": ([google("CUMULATIVE", sums, valueType="INT64")], S - C[0]),
+    "M14 Google's errors": ([google("DELTA", deltas, labels={"response_code_class": "5xx"})], None),
+    "M15 Google's codes": ([google("DELTA", deltas, labels={"response_code_class": c}) for c in ("2xx", "5xx")], None),
+}
+for title, (listed, truth) in googles.items():
+    case(
+        title, json.dumps({"timeSeries": listed, "unit": "1"} if "M11" not in title else {"timeSeries": listed}), truth
+    )
+case(
+    "M16 Google's next page", json.dumps({"timeSeries": googles["M10 Google's deltas"][0], "nextPageToken": "x"}), None
+)
+
+epochs = [int(at(i).timestamp()) for i in range(N + 1)]
+relics = [{"beginTimeSeconds": epochs[i], "endTimeSeconds": epochs[i + 1]} for i in range(N)]
+nrql = [{**one, "count": c} for one, c in zip(relics, C, strict=True)]
+legacy = [{**one, "inspectedCount": 2 * c, "results": [{"count": c}]} for one, c in zip(relics, C, strict=True)]
+total = {"beginTimeSeconds": epochs[0], "endTimeSeconds": epochs[-1], "results": [{"count": S}]}
+account = {"name": "Acme", "nrql": {"results": nrql}}
+case("M17 New Relic by GraphQL", json.dumps({"data": {"actor": {"account": account}}}), S)
+case("M18 New Relic's Insights", json.dumps({"timeSeries": legacy, "total": total, "metadata": {"guid": "0"}}), S)
+facets = {"facets": [{"name": n, "timeSeries": legacy} for n in ("GET", "POST")], "totalResult": {"timeSeries": legacy}}
+case("M19 New Relic's facets and their total", json.dumps(facets), None)
+averaged = [{**one, "average.duration": c / 1e4} for one, c in zip(relics, C, strict=True)]
+case("M20 New Relic's average", json.dumps({"data": {"actor": {"account": {"nrql": {"results": averaged}}}}}), None)
+
+groups = [
+    {
+        "dimensions": {"datetime": iso(i, form=Z)},
+        "sum": {"requests": c, "cachedRequests": c // 2, "bytes": 900 * c},
+        "uniq": {"uniques": 7},
+        "avg": {"bytes": 900.0},
+    }
+    for i, c in enumerate(C)
+]
+zones = {"data": {"viewer": {"zones": [{"httpRequests1mGroups": groups[::-1]}]}}, "errors": None}
+case("M21 Cloudflare", json.dumps(zones), S)
+case(
+    "M22 Cloudflare of two zones",
+    json.dumps({"data": {"viewer": {"zones": zones["data"]["viewer"]["zones"] * 2}}}),
+    None,
+)
+adaptive = [{"count": c, "dimensions": {"datetimeMinute": iso(i, form=Z)}} for i, c in enumerate(C)]
+case("M23 Cloudflare's adaptive groups", json.dumps({"data": {"viewer": {"zones": [{"a": adaptive}]}}}), S)
+
+intermediate = [
+    {
+        "counters": {"vusers.created": 2 * c, "http.requests": c, "http.responses": c, "http.codes.200": c},
+        "rates": {"http.request_rate": c // 10},
+        "firstCounterAt": 1000 * epochs[0] + 10_000 * i + 37 * i % 91,
+        "lastCounterAt": 1000 * epochs[0] + 10_000 * i + 9800 + 11 * i % 91,
+        "summaries": {"http.response_time": {"min": 1, "max": 90, "p95": 77.5}},
+        "period": str(1000 * epochs[0] + 10_000 * i),
+    }
+    for i, c in enumerate(C)
+]
+aggregate = {**intermediate[0], "counters": {"http.requests": S}}
+case("M24 Artillery", json.dumps({"aggregate": aggregate, "intermediate": intermediate}), S)
+
+tsdb = {
+    "metric": "http.requests",
+    "tags": {"host": "a"},
+    "aggregateTags": [],
+    "dps": dict(zip(epochs, C, strict=False)),
+}
+case("M25 OpenTSDB", json.dumps([tsdb]), S)
+case("M26 OpenTSDB of two hosts", json.dumps([tsdb, tsdb | {"tags": {"host": "b"}}]), None)
+case("M27 OpenTSDB with arrays", json.dumps([tsdb | {"dps": list(zip(epochs, C, strict=False))}]), S)
+case("M28 OpenTSDB, aggregated somehow", json.dumps([tsdb | {"aggregateTags": ["host"]}]), None)
+counted = dict(zip(epochs, counter(), strict=False))
+case("M29 OpenTSDB's counter", json.dumps([tsdb | {"dps": counted}]), S - C[0])
+
+
+def otlp(
+    kind: str, points: Sequence[dict[str, object]], unit: str = "{request}", **said: object
+) -> dict[str, list[object]]:
+    """Return one export of OpenTelemetry with one metric."""
+    metric = {"name": "http.server.requests", "unit": unit, kind: {"dataPoints": list(points), **said}}
+    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "checkout"}}]}
+    return {
+        "resourceMetrics": [{"resource": resource, "scopeMetrics": [{"scope": {"name": "x"}, "metrics": [metric]}]}]
+    }
+
+
+def point(i: int, start: int, **value: object) -> dict[str, object]:
+    attributes = [{"key": "server.port", "value": {"intValue": "443"}}]
+    times = {"startTimeUnixNano": str(10**9 * start), "timeUnixNano": str(10**9 * epochs[i + 1])}
+    return {"attributes": attributes, **times, **value}
+
+
+delta = [point(i, epochs[i], asInt=str(c)) for i, c in enumerate(C)]
+cumulative = [point(i, epochs[0], asInt=str(n)) for i, n in enumerate(counter(0))]
+rising = [point(i, epochs[i], asInt=str(5 + 3 * i)) for i in range(8)]
+others = json.loads(json.dumps(otlp("gauge", delta, "1")).replace("http.server.requests", "process.cpu.time"))
+others = others["resourceMetrics"]
+otlps: dict[str, tuple[str, float | None]] = {
+    "M30 OpenTelemetry's deltas": (json.dumps(otlp("sum", delta, aggregationTemporality=1, isMonotonic=True)), S),
+    "M31 OpenTelemetry's counter": (
+        json.dumps(otlp("sum", cumulative, aggregationTemporality="AGGREGATION_TEMPORALITY_CUMULATIVE")),
+        S - C[0],
+    ),
+    "M32 OpenTelemetry's counter, a line a point": (
+        "\n".join(json.dumps(otlp("sum", [one], aggregationTemporality=2, isMonotonic=True)) for one in cumulative),
+        S - C[0],
+    ),
+    "M33 OpenTelemetry's deltas that rise": (
+        json.dumps(otlp("sum", rising, aggregationTemporality=1, isMonotonic=True)),
+        sum(5 + 3 * i for i in range(8)),
+    ),
+    "M34 OpenTelemetry's gauge": (json.dumps(otlp("gauge", delta)), None),
+    "M35 OpenTelemetry's up and down": (
+        json.dumps(otlp("sum", delta, aggregationTemporality=2, isMonotonic=False)),
+        None,
+    ),
+    "M36 OpenTelemetry's bytes": (json.dumps(otlp("sum", delta, "By", aggregationTemporality=1)), None),
+    "M44 OpenTelemetry's requests beside other metrics": (
+        json.dumps({"resourceMetrics": [*otlp("sum", delta, aggregationTemporality=1)["resourceMetrics"], *others]}),
+        S,
+    ),
+    "M45 OpenTelemetry's histogram": (
+        json.dumps(otlp("histogram", [one | {"count": one["asInt"], "sum": 3.5} for one in delta], "s")).replace(
+            "server.requests", "server.request.duration"
+        ),
+        S,
+    ),
+    "M46 OpenTelemetry of two hosts": (
+        json.dumps({"resourceMetrics": otlp("sum", delta, aggregationTemporality=1)["resourceMetrics"] * 2}),
+        None,
+    ),
+    "M37 OpenTelemetry's errors": (
+        json.dumps(
+            otlp(
+                "sum",
+                [one | {"attributes": [{"key": "status_code", "value": {"intValue": "503"}}]} for one in delta],
+                aggregationTemporality=1,
+            )
+        ),
+        None,
+    ),
+}
+for title, (text, truth) in otlps.items():
+    case(title, text, truth)
+
+loki = [
+    [str(10**9 * epochs[0] + (700 * i + 7919 * i * i % 1009) * 10**6), f'10.0.0.{i % 9} - "GET /p HTTP/1.1" 200 {i}']
+    for i in range(250)
+]
+streams = [{"stream": {"app": "web", "pod": "a"}, "values": loki[::-1]}]
+case("M38 Loki's lines", json.dumps({"status": "success", "data": {"resultType": "streams", "result": streams}}), 250)
+fields = [[at_ns, json.dumps({"method": "GET", "status": 200, "path": f"/{i}"})] for i, (at_ns, _) in enumerate(loki)]
+streams = [{"stream": {"pod": pod}, "values": fields[i::2]} for i, pod in enumerate("ab")]
+case("M39 Loki's objects", json.dumps({"data": {"resultType": "streams", "result": streams}}), 250)
+streams = [{"stream": {"app": "web"}, "values": loki[:100]}]
+case("M40 Loki's limit", json.dumps({"data": {"resultType": "streams", "result": streams}}), None)
+streams = [{"stream": {"app": "web"}, "values": [[at_ns, f"deployed {i}"] for i, (at_ns, _) in enumerate(loki)]}]
+case("M41 Loki's lines of a program", json.dumps({"data": {"resultType": "streams", "result": streams}}), None)
+app = [{"startTimeInMillis": 1000 * e, "value": c, "min": 0, "max": 9} for e, c in zip(epochs, C, strict=False)]
+case(
+    "M42 AppDynamics",
+    json.dumps([{"metricName": "Overall|Calls per Minute", "frequency": "ONE_MIN", "metricValues": app}]),
+    S,
+)
+of_service = {"dimensions": ["x"], "timestamps": [1000 * e for e in epochs[1:]], "values": C}
+dynatrace = {"metricId": "builtin:service.requestCount.total", "data": [of_service]}
+case("M43 Dynatrace", json.dumps({"totalCount": 1, "nextPageKey": None, "resolution": "1m", "result": [dynatrace]}), S)
+
+buckets = [
+    {"key": 1000 * e, "doc_count": c, "latency": {"value": 3.2}, "codes": {"buckets": [{"key": "200", "doc_count": c}]}}
+    for e, c in zip(epochs, C, strict=False)
+]
+documents = {"total": {"value": 10_000}, "hits": [{"_source": {"@timestamp": iso(i), "status": 200}} for i in range(9)]}
+case(
+    "M47 Elasticsearch's buckets with others in them, beside documents",
+    json.dumps({"hits": documents, "aggregations": {"2": {"buckets": buckets}}}),
+    S,
+)
+terms = [{"key": k, "doc_count": S, "2": {"buckets": buckets}} for k in ("GET", "POST")]
+case("M48 Elasticsearch's buckets of methods", json.dumps({"aggregations": {"m": {"buckets": terms}}}), None)
+case("M49 a map by time", json.dumps({iso(i, form=Z): c for i, c in enumerate(C)}), S)
+case("M50 times beside numbers", json.dumps({"time": [iso(i, form=Z) for i in range(N)], "requests": C}), S)
+timed = [
+    {"ts": e * 1.0 + i * i % 37, "method": "GET", "status": 200, "timing": {"min": 1, "max": 2}}
+    for i, e in enumerate(epochs)
+]
+case("M51 requests with statistics in them", json.dumps(timed), N + 1)
+noted = {"note": "in thousands", "data": [{"time": iso(i), "requests": c} for i, c in enumerate(C)]}
+case("M52 a note around the rows", json.dumps(noted), None)
+board = {"name": "My board", "data": [{"time": iso(i), "value": c} for i, c in enumerate(C)]}
+case("M53 a title around the rows", json.dumps(board), S)
+listed = [{"metric": "cpu_usage", "values": [[e, c] for e, c in zip(epochs, C, strict=False)]}]
+case("M54 a metric of a machine", json.dumps({"result": listed}), None)
+
 # Several readings are possible, or the form is unknown.
 REFUSED = frozenset(
     (
