@@ -1,4 +1,4 @@
-"""The files of a bill, each read by its kind: a cost and usage report, a monthly invoice or Cost Explorer's answer."""
+"""The files of a bill, each read by its kind: a detailed report, a monthly invoice or Cost Explorer's answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mark.cloud.billing import cost_explorer, cost_reports, monthly_invoices
+from mark.cloud.billing import cost_explorer, cost_reports, focus, monthly_invoices
 from mark.cloud.billing.line_items import LineItem, letters
 from mark.domain.errors import BadInput
 from mark.traffic.traces.blocks import LONGEST_LINE, beginning, blocks, ends_within_line, is_folder
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from _csv import Reader
 
 # In order of detail, the most detailed first.
-KINDS = (cost_reports.KIND, cost_explorer.KIND, monthly_invoices.KIND)
+KINDS = (cost_reports.KIND, focus.KIND, cost_explorer.KIND, monthly_invoices.KIND)
 Row = tuple[str, Sequence[str]]
 """The file and line of a row, and its cells."""
 
@@ -119,6 +119,8 @@ class BillFile:
             self.kind, read = cost_explorer.KIND, cost_explorer.table_items
         elif monthly_invoices.is_one(set(names)):
             self.kind, read = monthly_invoices.KIND, monthly_invoices.items
+        elif focus.is_one(set(names)):
+            self.kind, read = focus.KIND, focus.items
         else:
             self.kind, read = cost_reports.KIND, cost_reports.items
         yield from read(rows, header, f"{self.path}:1", tags)

@@ -26,8 +26,6 @@ def items(
     rows: Iterator[tuple[str, Sequence[str]]], header: Sequence[str], where: str, tags: Sequence[tuple[str, str]]
 ) -> Iterator[LineItem]:
     """Yield the line items under a header; `rows` are (file and line, cells). Raises BadInput, naming the cell."""
-    if {"billedcost", "chargecategory"} <= {letters(name) for name in header}:
-        raise BadInput("a FOCUS export, which mark does not read: export CUR 2.0 of the same time", where)
     columns = BillColumns(
         header,
         where,
@@ -54,18 +52,23 @@ def items(
         one = row.item()
         if not (one.item_type or one.usage_type):
             raise BadInput("names no use and no type of line item: a row of totals? Delete it", row.where("item_type"))
-        if one.item_type == "Usage" and one.amount and not row.text("cost"):
-            raise BadInput("is blank beside use; AWS writes 0 where use is free", row.where("cost"))
-        if one.item_type == "Usage" and one.amount > ZERO > one.cost:
-            raise BadInput("is negative beside use, as of a credit", row.where("cost"), row.text("cost"))
         yield replace(
-            one,
+            checked_use(one, row),
             list_cost=row.number("list_cost") if one.item_type == "DiscountedUsage" else ZERO,
-            is_selected=all(_has_tag(row, of_tag[key], key, value) for key, value in tags),
+            is_selected=all(has_tag(row, of_tag[key], key, value) for key, value in tags),
         )
 
 
-def _has_tag(row: BillRow, places: Sequence[int], key: str, value: str) -> bool:
+def checked_use(one: LineItem, row: BillRow) -> LineItem:
+    """Return the line item. Raises BadInput for use whose cost is blank or negative."""
+    if one.item_type == "Usage" and one.amount and not row.text("cost"):
+        raise BadInput("is blank beside use; AWS writes 0 where use is free", row.where("cost"))
+    if one.item_type == "Usage" and one.amount > ZERO > one.cost:
+        raise BadInput("is negative beside use, as of a credit", row.where("cost"), row.text("cost"))
+    return one
+
+
+def has_tag(row: BillRow, places: Sequence[int], key: str, value: str) -> bool:
     if any(row.cells[place].strip() == value for place in places):
         return True
     if not (packed := row.text("tags")):

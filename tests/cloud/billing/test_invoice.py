@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from mark.cloud.billing.invoice import read_invoice
 from mark.cloud.billing.invoice_lines import COMMITMENTS, DATA_OUT, TAX, InvoiceLine
 from mark.domain.errors import BadInput
-from tests.traffic.traces.cur import HOUR, MAY, Item, cur2, legacy, parquet
+from tests.traffic.traces.cur import HOUR, MAY, Item, cur2, focus, legacy, parquet
 
 DAY = 24 * HOUR
 C5 = InvoiceLine("on_demand", "c5.large", "h")
@@ -33,7 +33,10 @@ Writer = Callable[[Path, Sequence[Item]], str]
 
 @pytest.mark.parametrize(
     ("write", "name"),
-    [*((write, name) for write in (legacy, cur2) for name in ("cur.csv", "cur.csv.gz")), (parquet, "cur.parquet")],
+    [
+        *((write, name) for write in (legacy, cur2, focus) for name in ("cur.csv", "cur.csv.gz")),
+        (parquet, "cur.parquet"),
+    ],
 )
 def test_all_formats_say_the_same(tmp_path: Path, write: Writer, name: str) -> None:
     invoice = read_invoice([write(tmp_path / name, ITEMS)], MAY, MAY + DAY)
@@ -49,7 +52,7 @@ def test_all_formats_say_the_same(tmp_path: Path, write: Writer, name: str) -> N
     assert invoice.runs[C5][5] == (MAY + 5 * HOUR, MAY + 6 * HOUR, 2.0)
 
 
-@pytest.mark.parametrize("write", [legacy, cur2, parquet])
+@pytest.mark.parametrize("write", [legacy, cur2, focus, parquet])
 def test_tags_and_types_select_and_the_rest_is_counted(tmp_path: Path, write: Writer) -> None:
     path = write(tmp_path / ("cur.parquet" if write is parquet else "cur.csv"), ITEMS)
     tagged = read_invoice([path], MAY, MAY + DAY, tags=[("mark:service", "a")])

@@ -1,4 +1,4 @@
-"""A builder of cost and usage reports: legacy ones and CUR 2.0, and the invoice of a simulated run."""
+"""A builder of cost and usage reports, of FOCUS exports, and of the invoice of a simulated run."""
 
 from __future__ import annotations
 
@@ -89,6 +89,38 @@ def cur2(path: Path, items: Sequence[Item]) -> str:
         tags = {"user_" + key.replace(":", "_"): value for key, value in item.tags.items()}
         rows.append([*_values(item, True), json.dumps(tags)])
     return _write(path, [*_CUR2.split(","), "resource_tags"], rows)
+
+
+_FOCUS = (
+    "BilledCost,BillingCurrency,ChargeCategory,ChargeClass,ChargeFrequency,ChargePeriodEnd,ChargePeriodStart,"
+    "CommitmentDiscountId,CommitmentDiscountStatus,CommitmentDiscountType,ConsumedQuantity,EffectiveCost,ListCost,"
+    "ProviderName,RegionId,ServiceName,SubAccountId,Tags,x_Operation,x_ServiceCode,x_UsageType"
+)
+_PLAN, _RESERVED = ("plan", "Used", "Compute Savings Plans"), ("ri", "Used", "Reserved Instances")
+# Of a line item type: category, class, frequency, and the commitment with its status and type.
+_CHARGES: dict[str, tuple[str, str, str, tuple[str, str, str]]] = {
+    "Refund": ("Usage", "Correction", "Usage-Based", ("", "", "")),
+    "DiscountedUsage": ("Usage", "", "Usage-Based", _RESERVED),
+    "SavingsPlanCoveredUsage": ("Usage", "", "Usage-Based", _PLAN),
+    "RIFee": ("Purchase", "", "Recurring", _RESERVED),
+    "SavingsPlanRecurringFee": ("Purchase", "", "Recurring", _PLAN),
+    "Unused": ("Usage", "", "Usage-Based", ("ri", "Unused", "Reserved Instances")),
+    "Fee": ("Purchase", "", "One-Time", _RESERVED),
+}
+
+
+def focus(path: Path, items: Sequence[Item], provider: str = "AWS") -> str:
+    """Write a FOCUS export. `cost` is the billed cost; every item has an effective cost of $7, which is not billed."""
+    rows = []
+    for item in items:
+        end_s = item.start_s + HOUR if item.end_s is None else item.end_s
+        category, kind, frequency, commitment = _CHARGES.get(
+            item.item_type, (item.item_type, "", "Usage-Based", ("",) * 3)
+        )
+        row = [item.cost, item.currency, category, kind, frequency, stamp(end_s), stamp(item.start_s), *commitment]
+        row += [item.amount, 7, item.list_cost, provider, item.region, "Amazon Web Service", item.account]
+        rows.append([*row, json.dumps(item.tags), item.operation, item.product, item.usage_type])
+    return _write(path, _FOCUS.split(","), rows)
 
 
 def parquet(path: Path, items: Sequence[Item]) -> str:
