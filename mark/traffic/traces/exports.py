@@ -1,7 +1,7 @@
 """Files of other tools as named columns: delimited text, JSON lines and documents, Parquet.
 
-Another module decides the meaning of the columns (see `table_files`), and others find tables and points in JSON. Formats
-with readers of their own: CloudWatch, GetMetricStatistics and GetQueryResults; Graphite; k6, "JSON output".
+Another module decides the meaning of the columns (see `table_files`), and others find tables and points in JSON.
+Formats with readers of their own: CloudWatch, GetMetricStatistics and GetQueryResults; Graphite; k6, "JSON output".
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 from mark.domain.errors import BadInput
 from mark.traffic.traces.blocks import LONGEST_LINE, beginning, blocks, ends_within_line, shown
 from mark.traffic.traces.cells import is_missing, plain_numbers
+from mark.traffic.traces.exposition import exposed
 from mark.traffic.traces.json_tables import tables_in
 from mark.traffic.traces.log_text import REQUEST_LIKE
 from mark.traffic.traces.meanings import Kind, Meaning, meaning_of
@@ -82,7 +83,10 @@ def read_export(path: Path) -> Export | None:
     text = _text(path, cut.append).strip("\n")
     if not text.strip():
         raise BadInput("the file is empty", str(path))
-    if text.lstrip()[:1] in ("{", "["):
+    if (samples := exposed(text, str(path))) is not None:
+        found = _nested(samples[0], path, _PROMETHEUS)
+        found = None if found is None else replace(found, bad=samples[1])
+    elif text.lstrip()[:1] in ("{", "["):
         found = _json(text, path)
     elif (found := _delimited(text, path)) is not None and not text.endswith('"') and ends_within_line(path):
         found = replace(found, unended=True)
@@ -180,7 +184,7 @@ def _document(whole: Mapping[str, Any], path: Path) -> Export | None:
     """Read an answer in one object."""
     refuse_part(whole, path)
     if whole.keys() >= _VICTORIA:
-        return _nested([whole], path, _PROMETHEUS)
+        return _nested([whole], path, _PROMETHEUS, "1 series")
     for read in (_prometheus, _cloudwatch_statistics, _insights, _columnwise):
         if (found := read(whole, path)) is not None:
             return found
@@ -212,7 +216,7 @@ def _nested(documents: Sequence[object], path: Path, form: str = "JSON", none: s
     """
     series = series_of_points(documents, str(path))
     if not series and none:
-        raise BadInput(f"points of time and value are needed ({form})", str(path), none)
+        raise BadInput(f"no points of time and value ({form})", str(path), none)
     if not series:
         return None
     if any(LINE in one.rows[0] for one in series):
@@ -306,8 +310,9 @@ def _json_lines(text: str, path: Path) -> Export | None:
     elif any(map(is_time, flattened(rows[0]).values())):
         found = _rows(rows, path)
     else:
-        form = _PROMETHEUS if all(row.keys() >= _VICTORIA for row in rows) else "JSON"
-        found = _nested(rows, path, form) or _rows(rows, path)
+        victoria = all(row.keys() >= _VICTORIA for row in rows)
+        form, none = (_PROMETHEUS, f"{len(rows)} series") if victoria else ("JSON", "")
+        found = _nested(rows, path, form, none) or _rows(rows, path)
     return None if found is None else replace(found, bad=bad)
 
 

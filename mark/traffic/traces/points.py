@@ -20,7 +20,7 @@ from mark.traffic.traces.times import as_times
 
 UNNAMED = "value"  # the column of a series without a name
 LINE = "line"  # the column of a log's lines
-TIME = "time"  # the column of times of points without names
+TIME = "timestamp"  # the column of times of points without names, which are since 1970
 _DEEPEST, _PEEK = 16, 50  # objects in a list that show whether it holds series or points
 # Objects whose fields belong to the point: of Elasticsearch, Splunk, Google, Cloudflare, Artillery, New Relic.
 _AROUND = frozenset(["_source", "result", "interval", "dimensions", "sum", "counters", "results"])
@@ -31,7 +31,6 @@ _METRICS = ("expression", "__name__", "metricName", "metric_name", "metricId", "
 _NAMES = (*_METRICS, "name", "facet", "label", "Label", "Id", "key")  # of one object of several
 _LABELS = frozenset(["metric", "labels", "tags", "attributes", "dimensions", "dimensionMap", "resource", "stream"])
 _LABELS |= {"metadatavalues"}
-_OWN = frozenset(["__name__", "type", "name"])  # of an object of labels: the name of the metric
 _VALUE_FIRST = "datapoints"  # of Graphite
 _MONOTONIC = "isMonotonic"  # of OpenTelemetry, as the two below; its units stand in braces if they are things
 _OVER = "aggregationTemporality"
@@ -209,16 +208,22 @@ def _name(held: Mapping[str, object], keys: Sequence[str] = _NAMES) -> str:
     for key in keys:
         value = held.get(key)
         if isinstance(value, dict):
-            value = next((value[inner] for inner in ("__name__", "type", "value", "name") if inner in value), None)
+            value = value.get("__name__") or (value.get("value") if key == "name" else _google_type(value))
         if isinstance(value, str) and value:
             return value
     return ""
 
 
+def _google_type(held: Mapping[str, object]) -> object:
+    """Return Google's name of a metric; elsewhere `type` is a label."""
+    return held.get("type") if "labels" in held or "/" in str(held.get("type")) else None
+
+
 def _labels(held: object) -> dict[str, str]:
     """Return labels: an object of texts, or a list of objects with a key and a value."""
     if isinstance(held, dict):
-        found = {str(key): str(value) for key, value in held.items() if isinstance(value, str) and key not in _OWN}
+        own = ("__name__", "type" if _google_type(held) else "")
+        found = {str(key): str(value) for key, value in held.items() if isinstance(value, str) and key not in own}
         return found | {k: v for key in held.keys() & _LABELS for k, v in _labels(held[key]).items()}
     found = {}
     for one in held if isinstance(held, list) else ():

@@ -51,6 +51,8 @@ def chosen_series(names: Sequence[str], asked: str | None, where: str) -> list[s
     if asked == SUM:
         return known
     if asked is not None:
+        if asked not in known and (of_metric := [name for name in known if name.partition("{")[0] == asked]):
+            return of_metric
         if asked not in known:
             raise BadInput(f"no such series in {where}: there are {_listed(known)}", "series", asked, known=known)
         return [asked]

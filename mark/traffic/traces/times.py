@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -24,14 +25,18 @@ _SINCE_START = {
     **dict.fromkeys(("day", "days"), ("days", 86400.0)),
 }
 DAY_FIRST, MONTH_FIRST, EXCEL = "day-first", "month-first", "excel"  # beside the forms of strptime
+_YEAR_FIRST = "year-first"  # of two digits
 FROM_START = {"s": 1.0, "ms": 1e-3}  # forms of numbers that count from the start, in seconds
 _EXCEL_S = 25_569 * 86_400.0  # Excel's day 0 is 30 December 1899
+_OF_DATES = re.compile(r"(?i)dat|da?y|tag|time|zeit|fecha|jour|d\u00eda|giorno")
+_SINCE_1970 = re.compile(r"(?i)epoch|unix|stamp|date")
 # The unit of times at the end of a column's name, as in `ts_ms` and `timeUnixNano`.
 _UNIT_OF = re.compile(
     r"(?:^|[^A-Za-z])(?P<low>ms|us|ns|(?:milli|micro|nano)[a-z]*)$|[a-z](?P<high>Ms|Us|Ns|(?:Milli|Micro|Nano)[a-z]*)$"
 )
 _PER_SECOND = {"s": 1.0, "ms": 1e3, "mil": 1e3, "us": 1e6, "mic": 1e6, "ns": 1e9, "nan": 1e9}
 _LEAST = 0.5  # of the cells must be times
+_CENTURY = 66  # the years of two digits are 1966 to 2065
 _FIRST_HOUR, _LAST_YEAR = 1.99e9, 2066.0  # hours are written as 1990010100 and later
 _MONTHS = {
     name: i + 1
@@ -56,15 +61,16 @@ _UNTIL = r"(?:\s*(?:-|\u2013|to|bis)\s*\d{1,2}:\d\d(?::\d\d)?)?"  # the end of a
 _TAIL = rf"(?:(?:[Tt]|,?\s+|\s@\s|:){_clock('[:.h]')}{_ZONE}{_UNTIL})?"
 _MONTH = r"(?P<month>[A-Za-z]{3,9})\.?"
 _WEEKDAY = r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,?\s+)?"
-_ISO = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)?")
+_ISO = re.compile(r"\d{4}-\d\d-\d\d[T ](?:[01]\d|2[0-3]):\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)?")
 _FORMS = (
     ("ISO 8601", re.compile(rf"(?P<y>\d{{4}})([-/.])(?P<m>\d{{1,2}})\2(?P<d>\d{{1,2}}){_TAIL}")),
     (
         "compact",
         re.compile(rf"(?P<y>\d{{4}})(?P<m>\d\d)(?P<d>\d\d)(?:T?(?P<H>\d\d)(?:(?P<M>\d\d)(?P<S>\d\d)?)?{_ZONE})?"),
     ),
-    ("by parts", re.compile(rf"(?P<a>\d{{1,2}})(?P<mark>[./-])(?P<b>\d{{1,2}})(?P=mark)(?P<y>\d{{4}}){_TAIL}")),
-    ("day, month, year", re.compile(rf"{_WEEKDAY}(?P<d>\d{{1,2}})[ /-]{_MONTH}[ /-](?P<y>\d{{4}}){_TAIL}")),
+    ("by parts", re.compile(rf"(?P<a>\d{{1,2}})(?P<mark>[./-])(?P<b>\d{{1,2}})(?P=mark)(?P<y>\d{{4}}|\d\d){_TAIL}")),
+    ("day, month, year", re.compile(rf"{_WEEKDAY}(?P<d>\d{{1,2}})[ /-]{_MONTH}[ /-](?P<y>\d{{4}}|\d\d(?!:)){_TAIL}")),
+    ("ISO week", re.compile(rf"(?P<y>\d{{4}})-?W(?P<w>\d\d)(?:-?(?P<d>[1-7]))?{_TAIL}")),
     (
         "month, day, year",
         re.compile(rf"{_WEEKDAY}{_MONTH}\s+(?P<d>\d{{1,2}})(?:st|nd|rd|th)?,?\s(?P<y>\d{{4}}){_TAIL}"),
@@ -187,7 +193,8 @@ def _of_numbers(name: str, numbers: FloatArray, form: str | None) -> Times | Non
         return None  # 2026050110, an hour of a day, would be a second of the year 2034
     said = _PER_SECOND[form] if form in FROM_START else _per_second_of(name)
     for written, per_second in _EPOCHS:
-        known = said == per_second or (said is None and not (per_second == 1.0 and _are_thousands(numbers)))
+        open_unit = per_second == 1.0 and not _SINCE_1970.search(name) and _are_thousands(numbers)
+        known = said == per_second or (said is None and not open_unit)
         if known and low >= FIRST_S * per_second and high <= LAST_S * per_second:
             return Times(numbers / per_second, written, since_1970=True)
     unit = _SINCE_START.get(name.strip().lower())
@@ -236,9 +243,13 @@ def _of_texts(name: str, texts: Sequence[str], said: TimeForm) -> Times | None:
         found = [match for match in matches if match]
         if len(found) < _LEAST * len(texts):
             continue
-        order = _order(name, found, said) if written == "by parts" else None
+        order = None
         if written == "by parts":
-            written = "day first" if order == DAY_FIRST else "month first"
+            short = [match for match in found if len(match["y"]) == 2]
+            if short and not (short[0]["H"] or _OF_DATES.search(name)):
+                continue  # the parts of a version or a clock
+            order = _order(name, found, said)
+            written = str(order).replace("-", " ")
         named = next((match["abbreviation"] for match in found if match["abbreviation"]), None)
         if named is not None and said.zone is None:
             raise BadInput("names a zone by letters, say which one it is by `time_zone`", f"time column {name}", named)
@@ -259,16 +270,29 @@ def _are_spans(found: Sequence[re.Match[str]]) -> bool:
 
 
 def _as_iso(match: re.Match[str], order: str | None, *, zoned: bool = True) -> str:
+    """Return the time in ISO 8601; empty for a week or a day before 24:00 that does not exist."""
     parts = match.groupdict()
+    hour = int(parts["H"] or 0)
+    ends_day = hour == 24 and int(parts["M"] or 0) == int(parts["S"] or 0) == 0
     if order is not None:
-        day, month = (parts["a"], parts["b"]) if order == DAY_FIRST else (parts["b"], parts["a"])
+        names = {DAY_FIRST: ("y", "b", "a"), MONTH_FIRST: ("y", "a", "b"), _YEAR_FIRST: ("a", "b", "y")}
+        year, month, day = (str(parts[name]) for name in names[order])
     else:
-        day = parts["d"]
-        month = parts["m"] if "m" in parts else str(_MONTHS.get(parts["month"][:3].lower(), 0))
-    text = f"{parts['y']}-{int(month):02}-{int(day):02}"
+        year, day = parts["y"], parts["d"]
+        month = parts["m"] if "m" in parts else str(_MONTHS.get((parts.get("month") or "")[:3].lower(), 0))
+    if len(year) == 2:
+        year = ("20" if int(year) < _CENTURY else "19") + year
+    try:
+        if "w" in parts:
+            text = date.fromisocalendar(int(year), int(parts["w"]), int(day or 1)).isoformat()
+        else:
+            text = f"{year}-{int(month):02}-{int(day):02}"
+        if ends_day:
+            text, hour = str(np.datetime64(text) + 1), 0
+    except ValueError:
+        return ""
     if parts["H"] is None:
         return f"{text}T00:00:00"
-    hour = int(parts["H"])
     if half := parts.get("half"):
         hour = hour % 12 + 12 * (half in "Pp")
     text += f"T{hour:02}:{parts['M'] or '00'}:{parts['S'] or '00'}"
@@ -288,33 +312,37 @@ def _order(name: str, found: Sequence[re.Match[str]], said: TimeForm) -> str:
     """Return whether the day or the month is first: 23.11.2026 has the day first; slashes need the whole column."""
     if said.form in (DAY_FIRST, MONTH_FIRST):
         return str(said.form)
-    if all(match["mark"] == "." for match in found):
-        return DAY_FIRST
-    first, second = max(int(match["a"]) for match in found), max(int(match["b"]) for match in found)
-    if first > 12 >= second:
-        return DAY_FIRST
-    if second > 12 >= first:
-        return MONTH_FIRST
-    if first <= 12:
-        # Consecutive days decide if each has several rows; with one row each it may be a row a month.
-        longest = {order: _longest_step(found, order) for order in (DAY_FIRST, MONTH_FIRST)}
-        near, far = sorted(longest, key=lambda order: longest[order])
-        if longest[near] <= 2.0 < 20.0 < longest[far]:
-            return near
+    dotted = all(match["mark"] == "." for match in found)
+    orders: tuple[str, ...] = (DAY_FIRST,) if dotted else (DAY_FIRST, MONTH_FIRST)
+    if any(len(match["y"]) == 2 for match in found):
+        orders = (*orders, _YEAR_FIRST)
+    days = {order: known for order in orders if (known := _days(found, order)) is not None}
+    if len(days) == 1:
+        return next(iter(days))
+    days = days or dict.fromkeys(orders, np.zeros(1))
+    # Consecutive days decide if each has several rows; with one row each it may be a row a month.
+    longest = {order: _longest_step(each, len(found)) for order, each in days.items()}
+    near, *far = sorted(longest, key=lambda order: longest[order])
+    if far and longest[near] <= 2.0 and all(longest[order] > 20.0 for order in far):
+        return near
     what = (
         f"is the day first or the month? Say `time_format` {DAY_FIRST} or {MONTH_FIRST}, or write dates as 2026-11-23"
     )
     raise BadInput(what, f"time column {name}", found[0][0])
 
 
-def _longest_step(found: Sequence[re.Match[str]], order: str) -> float:
-    """Return the longest step between two different days, in days; infinite if a day does not exist."""
+def _days(found: Sequence[re.Match[str]], order: str) -> FloatArray | None:
+    """Return the different days; None if one does not exist."""
     try:
         texts = sorted({_as_iso(match, order)[:10] for match in found})
-        days = np.array(texts, dtype="datetime64[D]").astype(np.float64)
+        return np.array(texts, dtype="datetime64[D]").astype(np.float64) if "" not in texts else None
     except ValueError:
-        return np.inf
-    return float(np.diff(days).max()) if 1 < len(days) <= len(found) / 2 else np.inf
+        return None
+
+
+def _longest_step(days: FloatArray, rows: int) -> float:
+    """Return the longest step between two different days, in days; infinite if most have one row."""
+    return float(np.diff(days).max()) if 1 < len(days) <= rows / 2 else np.inf
 
 
 def _parsed(texts: Sequence[str], written: str, parse: Callable[[Sequence[bytes]], Stamps] = stamps_of) -> Times | None:

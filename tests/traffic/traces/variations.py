@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -1148,13 +1149,97 @@ board = {"name": "My board", "data": [{"time": iso(i), "value": c} for i, c in e
 case("M53 a title around the rows", json.dumps(board), S)
 listed = [{"metric": "cpu_usage", "values": [[e, c] for e, c in zip(epochs, C, strict=False)]}]
 case("M54 a metric of a machine", json.dumps({"result": listed}), None)
+typed = [
+    {
+        "metric": {"__name__": "m_requests_total", "type": t},
+        "values": [[e, n] for e, n in zip(epochs, counter(), strict=False)],
+    }
+    for t in ("GET", "POST")
+]
+for number, listed in ((55, typed), (56, typed[:1])):
+    answer = {"data": {"resultType": "matrix", "result": listed}}
+    case(f"M{number} Prometheus' label `type` of {len(listed)}", json.dumps(answer), None)
+named = [one | {"metric": {"type": "x", "name": "y"}} for one in typed]
+answer = {"data": {"resultType": "matrix", "result": [named[0]]}}
+case("M57 Prometheus' labels without a metric", json.dumps(answer), None)
+
+
+def scrapes(line: str, head: str = "", *, ms: int = 1000) -> str:
+    """Return scrapes of one counter and of a machine, one behind the other."""
+    return "".join(
+        f'{head}{line} {n} {ms * e}\nprocess_cpu_seconds{{job="x"}} {i / 7} {ms * e}\n'
+        for i, (e, n) in enumerate(zip(epochs, counter(), strict=False))
+    )
+
+
+HELP = "# HELP http_requests_total All.\n# TYPE http_requests_total counter\n# TYPE process_cpu_seconds gauge\n"
+case("N1 Prometheus' text", scrapes('http_requests_total{job="x"}', HELP), S - C[0])
+case("N2 OpenMetrics in seconds", scrapes('http_requests_total{job="x"}', HELP, ms=1) + "# EOF\n", S - C[0])
+case("N3 promtool's dump", scrapes('{__name__="http_requests_total", job="x"}'), S - C[0])
+case("N4 text without times", HELP + 'http_requests_total{job="x"} 5\n', None)
+two = "".join(
+    f'http_requests_total{{code="{code}"}} {n} {1000 * e}\n'
+    for e, n in zip(epochs, counter(), strict=False)
+    for code in (200, 404)
+)
+case("N5 text with codes", HELP + two, None)
+case("N6 a gauge under the name of requests", scrapes("http_requests", "# TYPE http_requests gauge\n"), None)
+case(
+    "N7 text with exemplars",
+    scrapes('http_requests_total{a="}"}', HELP).replace("000\n", '000 # {t="1"} 1\n'),
+    S - C[0],
+)
+# G: years of two digits, 24:00, weeks, and epoch seconds at steps of thousands.
+draws = random.Random(5)
+versions = [
+    (iso(draws.uniform(0, 999), 1), f"1.{draws.randrange(12)}.{draws.randrange(10, 30)}", 200, "/") for _ in range(200)
+]
+case("G25 versions beside the times", table(["Time", "version", "status", "path"], versions), 200)
+for number, (form, hours) in enumerate(
+    {
+        "%d.%m.%y %H:%M": 6,
+        "%m/%d/%y %H:%M": 6,
+        "%y-%m-%d %H:%M": 6,
+        "%d-%b-%y %H:%M": 1,
+        "%d-%b-%y %I.%M.%S.000000 %p": 1,
+    }.items(),
+    14,
+):
+    rows = [(iso(i, 3600 * hours, form), c) for i, c in enumerate(C)]
+    case(f"G{number} {form} every {hours} hours", table(["Time", "requests"], rows), S)
+day = [(iso(i, form="%d/%m/%y %H:%M"), c) for i, c in enumerate(C)]
+case("G19 a day with a year of two digits", table(["Time", "requests"], day), None)
+ends = [(at(i, 3600).strftime("%Y-%m-%d "), at(i, 3600).hour or 24, c) for i, c in enumerate(C)]
+ends = [
+    (iso(i, 3600, "%Y-%m-%d ") if h < 24 else iso(i - 1, 3600, "%Y-%m-%d "), h, c) for i, (_, h, c) in enumerate(ends)
+]
+case("G20 24:00", table(["Time", "requests"], [(f"{d}{h:02}:00", c) for d, h, c in ends]), S)
+case("G21 24:00 in its own column", table(["Day", "Hour", "requests"], [(d, f"{h:02}:00", c) for d, h, c in ends]), S)
+weeks = [(iso(i, 7 * 86_400, "%G-W%V"), c) for i, c in enumerate(C)]
+case("G22 weeks", table(["Week", "requests"], weeks), S)
+thousands = [(1_777_629_600 + 2000 * i, c) for i, c in enumerate(C)]
+case("G23 epoch seconds 2000 s apart", table(["timestamp", "requests"], thousands), S)
+answer = {
+    "data": {
+        "resultType": "matrix",
+        "result": [
+            {
+                "metric": {"__name__": "requests_total"},
+                "values": [[1_777_629_600 + 2000 * i, n] for i, n in enumerate(counter())],
+            }
+        ],
+    }
+}
+case("G24 Prometheus 2000 s apart", json.dumps(answer), S - C[0])
+no_samples = json.dumps({"metric": {"__name__": "requests_total"}, "values": [], "timestamps": []})
+case("M58 VictoriaMetrics without samples", no_samples + "\n" + no_samples, None)
 
 # Several readings are possible, or the form is unknown.
 REFUSED = frozenset(
     (
         *("C1 reset in the middle", "C6 counter of CloudWatch Maximum"),
         *("D6 time only no date", "E1 pods", "E4 statuses long", "E6 locust"),
-        *("F2 subtotal each hour", "G3 Oracle", "G4 ISO week", "G5 two-digit year US", "I3 one row of overlap"),
+        *("F2 subtotal each hour", "G5 two-digit year US", "I3 one row of overlap"),
         *("J1 classes", "J2 codes", "J5 only digits header", "K2 overlap of exports", "K3 spring"),
     )
 )
