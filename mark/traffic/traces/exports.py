@@ -229,6 +229,8 @@ def _nested(documents: Sequence[object], path: Path, form: str = "JSON", none: s
         raise BadInput("points stand at several places: keep one of them", str(path), ", ".join(sorted(places))[:120])
     if len(series) == 1:
         found = _rows(series[0].rows, path)
+        if found is not None and all(is_time(values[0]) for values in found.columns.values()):
+            raise BadInput("the points hold times and nothing else that is known", str(path), series[0].place)
         return found and _of_one(replace(found, form=form), series[0])
     common = set.intersection(*(set(one.stated.items()) for one in series))
     all_rows: list[dict[str, object]] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-_HEADS = ("columns", "cols", "meta", "fields")
+_HEADS = ("columns", "cols", "meta", "fields", "labels", "header", "headers", "names", "columnNames")
 _BODIES = ("rows", "values", "data")
 _DEEPEST, _MOST_TABLES = 5, 200
 

@@ -23,12 +23,42 @@ LINE = "line"  # the column of a log's lines
 TIME = "timestamp"  # the column of times of points without names, which are since 1970
 _DEEPEST, _PEEK = 16, 50  # objects in a list that show whether it holds series or points
 # Objects whose fields belong to the point: of Elasticsearch, Splunk, Google, Cloudflare, Artillery, New Relic.
-_AROUND = frozenset(["_source", "result", "interval", "dimensions", "sum", "counters", "results"])
+_AROUND = frozenset(["_source", "result", "interval", "dimensions", "sum", "counters", "results", "data"])
+_AROUND |= {"distributionValue", UNNAMED}
 _OF_REQUEST = frozenset(["httpRequest", "request", "response", "http"])
 _STATISTICS = frozenset(["sum", "total", "count", "avg", "average", "min", "max", "unique", "value"])
 VALUES = frozenset([UNNAMED, "values", "asInt", "asDouble", "int64Value", "doubleValue"])
 _METRICS = ("expression", "__name__", "metricName", "metric_name", "metricId", "metric", "target")
 _NAMES = (*_METRICS, "name", "facet", "label", "Label", "Id", "key")  # of one object of several
+# Names of lists of any points.
+_GENERAL = frozenset(
+    [
+        *(
+            "data",
+            "values",
+            "points",
+            "datapoints",
+            "series",
+            "dps",
+            "pointlist",
+            "samples",
+            "result",
+            "results",
+            "rows",
+        ),
+        *(
+            "records",
+            "items",
+            "entries",
+            "timeseries",
+            "timeSeries",
+            "metricValues",
+            "dataPoints",
+            "measurements",
+            "value",
+        ),
+    ]
+)
 _LABELS = frozenset(["metric", "labels", "tags", "attributes", "dimensions", "dimensionMap", "resource", "stream"])
 _LABELS |= {"metadatavalues"}
 _VALUE_FIRST = "datapoints"  # of Graphite
@@ -87,8 +117,8 @@ def flattened(row: Mapping[str, object]) -> Mapping[str, object]:
             found |= flattened(inner)
         elif isinstance(inner, dict) and name in _OF_REQUEST:
             found |= {f"{name}.{key}": each for key, each in inner.items()}
-        elif isinstance(inner, dict) and name == UNNAMED:
-            found |= inner
+        elif isinstance(inner, dict) and len(inner) == 1 and next(iter(inner)).endswith("Value"):
+            found[name] = next(iter(inner.values()))  # of OpenTelemetry
         elif isinstance(inner, dict) and inner and inner.keys() <= _STATISTICS and meaning_of(name).counts:
             found |= {f"{name} {key}": each for key, each in inner.items()}
         else:
@@ -183,12 +213,17 @@ def _points(place: tuple[str, ...], around: _Around, where: str, rows: list[Mapp
             elif key == "sum_other_doc_count" and value:
                 what = "documents of other buckets are missing: ask for one date_histogram"
                 raise BadInput(what, f"{where} {key}", value)
-            elif key == "aggregateTags" and value:
-                stated["metricKind"] = "gauge"  # OpenTSDB added or averaged series
+            elif key == "query" and isinstance(value, dict):  # of OpenTSDB
+                stated |= {inner: str(said) for inner, said in value.items() if isinstance(said, str)}
+                stated |= {"unit": "requests/s"} if value.get("rate") is True else {}
             elif isinstance(value, str | int | float):
                 stated[key] = _SAID.get((key, value), str(value).strip("{}"))
+    if "aggregator" not in stated and any(held.get("aggregateTags") for held, _ in around):
+        stated["metricKind"] = "gauge"  # OpenTSDB added or averaged series
     named = (_name(held, _NAMES if listed else _METRICS) for held, listed in around)
     name = next(filter(None, named), "")
+    if not name and place and place[-1] not in _GENERAL and rows[0].keys() & VALUES:
+        name = place[-1]
     if place[-2:-1] == ("gauge",) or stated.pop(_MONOTONIC, "True") == "False":
         stated["type"] = "gauge"
     if any(map(CUMULATIVE.fullmatch, stated.values())):  # their starts are those of the counter

@@ -20,7 +20,7 @@ _INFLUX = re.compile(r"#default,(\w+),")  # the name that a query gives its resu
 _STATISTIC = frozenset(
     [
         *("stat", "stats", "statistic", "statistics", "aggregation", "aggregate", "agg", "aggr", "aggregator", "func"),
-        *("aggregationtype", "calculation", "calc", "reducer", "function", "fn", "rollup", "statistik"),
+        *("aggregationtype", "downsample", "calculation", "calc", "reducer", "function", "fn", "rollup", "statistik"),
     ]
 )
 _UNIT = frozenset(["unit", "units", "uom", "einheit", "einheiten", "unidad", "unite", "unita"])
@@ -51,7 +51,9 @@ _TIMES = re.compile(
 )
 _CLOCK = re.compile(r"(\d{1,2}):(\d\d):(\d\d)")
 _LENGTHS = {"ms": 1e-3, "mi": 60.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_OUTCOME = re.compile(r"(?:http)?(?:status|response)?(?:class|code)|(?:http)?status|result|outcome|response")
+_OUTCOME = re.compile(
+    r"\w*status(?:class|code)?|\w*response(?:class|code)|class|code|(?:http)?code|result|outcome|response"
+)
 _OF_REQUESTS = (Kind.REQUESTS, Kind.PERHAPS, Kind.PART, Kind.ERRORS)
 _CODE = re.compile(r"([1-5](?:\d\d|(xx)))(?:\.0)?")
 _WORD = re.compile(r"[\w.-]*[A-Za-z][\w.-]*")

@@ -75,7 +75,7 @@ ENGLISH: Mapping[Role, str] = {
     Role.STATISTIC: """average avg mean median min minimum max maximum stddev stdev percentile quantile percent pct
         share ratio utilization utilisation util availability peak highest lowest per sqrt cbrt squared exp zscore
         scaled standardized standardised norm normed ema ewma sma wma ma rolling moving smooth smoothed trend seasonal
-        residual residuals yhat upper lower anomaly anomalies outlier outliers variance std""",
+        residual residuals yhat upper lower latest earliest anomaly anomalies outlier outliers variance std""",
     Role.OPEN: """delta diff difference change changes growth derivative vs versus pm ph pd lakh lakhs crore crores
         dozen dozens yoy wow dod today mtd ytd qtd since lifetime""",
 }

@@ -1189,6 +1189,43 @@ case(
     scrapes('http_requests_total{a="}"}', HELP).replace("000\n", '000 # {t="1"} 1\n'),
     S - C[0],
 )
+grouped = [{"count": c, "dimensions": {"datetime": iso(i, form=Z), "edgeResponseStatus": 500}} for i, c in enumerate(C)]
+case("M59 Cloudflare's errors", json.dumps({"data": {"viewer": {"zones": [{"a": grouped}]}}}), None)
+for number, (query, truth) in enumerate(
+    (
+        ({"rate": True}, 60 * S),
+        ({"downsample": "1m-avg"}, None),
+        ({"aggregator": "avg"}, None),
+        ({"aggregator": "sum"}, S),
+    ),
+    60,
+):
+    asked = tsdb | {"aggregateTags": ["host"] if "aggregator" in query else [], "query": query}
+    case(f"M{number} OpenTSDB's query {query}", json.dumps([asked]), truth)
+pairs = [[e, c] for e, c in zip(epochs, C, strict=False)]
+case("M64 names beside pairs", json.dumps({"labels": ["time", "requests"], "data": pairs}), S)
+case("M65 other names beside pairs", json.dumps({"labels": ["time", "cpu"], "data": pairs}), None)
+case("M66 pairs under the name of a machine's number", json.dumps({"cpu": pairs}), None)
+case(
+    "M67 points under the name of a machine's number",
+    json.dumps({"cpu": [{"t": e, "value": c} for e, c in pairs]}),
+    None,
+)
+case("M68 a map under the name of requests", json.dumps({"counters": {"web.requests": tsdb["dps"]}}), S)
+records = [{"timeUnixNano": at_ns, "body": {"stringValue": f"deployed {i}"}} for i, (at_ns, _) in enumerate(loki)]
+case("M69 OpenTelemetry's log", json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": records}]}]}), None)
+latest = [{**one, "latest.requestsPerMinute": c} for one, c in zip(relics, C, strict=True)]
+case("M70 New Relic's latest", json.dumps({"results": latest}), None)
+latencies = google(
+    "DELTA", [(*span, {"distributionValue": {"count": str(c), "mean": 3.5}}) for span, c in zip(spans, C, strict=True)]
+)
+latencies["metric"] = {"type": "run.googleapis.com/request_latencies"}
+case("M71 Google's distribution of latencies", json.dumps({"timeSeries": [latencies]}), S)
+case(
+    "M72 times alone",
+    json.dumps({"data": {"events": [{"at": e + i * i % 37, "x": {"y": 1}} for i, e in enumerate(epochs)]}}),
+    None,
+)
 # G: years of two digits, 24:00, weeks, and epoch seconds at steps of thousands.
 draws = random.Random(5)
 versions = [
