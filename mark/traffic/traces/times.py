@@ -26,9 +26,10 @@ _SINCE_START = {
 }
 DAY_FIRST, MONTH_FIRST, EXCEL = "day-first", "month-first", "excel"  # beside the forms of strptime
 _YEAR_FIRST = "year-first"  # of two digits
+_PARTS = {DAY_FIRST: ("y", "b", "a"), MONTH_FIRST: ("y", "a", "b"), _YEAR_FIRST: ("a", "b", "y")}
 FROM_START = {"s": 1.0, "ms": 1e-3}  # forms of numbers that count from the start, in seconds
 _EXCEL_S = 25_569 * 86_400.0  # Excel's day 0 is 30 December 1899
-_OF_DATES = re.compile(r"(?i)dat|da?y|tag|time|zeit|fecha|jour|d\u00eda|giorno")
+_OF_DATES = re.compile(r"(?i)dat|day|tag|fecha|jour|d\u00eda|giorno")
 _SINCE_1970 = re.compile(r"(?i)epoch|unix|stamp|date")
 # The unit of times at the end of a column's name, as in `ts_ms` and `timeUnixNano`.
 _UNIT_OF = re.compile(
@@ -245,11 +246,14 @@ def _of_texts(name: str, texts: Sequence[str], said: TimeForm) -> Times | None:
             continue
         order = None
         if written == "by parts":
-            short = [match for match in found if len(match["y"]) == 2]
-            if short and not (short[0]["H"] or _OF_DATES.search(name)):
+            if len(found[0]["y"]) == 2 and not (found[0]["H"] or _OF_DATES.search(name)):
                 continue  # the parts of a version or a clock
-            order = _order(name, found, said)
+            if not (order := _order(name, found, said)):
+                continue
             written = str(order).replace("-", " ")
+        short = written == "day, month, year" and len(found[0]["y"]) == 2
+        if short and len({match["d"] for match in found}) == 1 < len({match["y"] for match in found}):
+            continue  # the year may stand first, as in 26-Nov-01
         named = next((match["abbreviation"] for match in found if match["abbreviation"]), None)
         if named is not None and said.zone is None:
             raise BadInput("names a zone by letters, say which one it is by `time_zone`", f"time column {name}", named)
@@ -275,8 +279,7 @@ def _as_iso(match: re.Match[str], order: str | None, *, zoned: bool = True) -> s
     hour = int(parts["H"] or 0)
     ends_day = hour == 24 and int(parts["M"] or 0) == int(parts["S"] or 0) == 0
     if order is not None:
-        names = {DAY_FIRST: ("y", "b", "a"), MONTH_FIRST: ("y", "a", "b"), _YEAR_FIRST: ("a", "b", "y")}
-        year, month, day = (str(parts[name]) for name in names[order])
+        year, month, day = (str(parts[name]) for name in _PARTS[order])
     else:
         year, day = parts["y"], parts["d"]
         month = parts["m"] if "m" in parts else str(_MONTHS.get((parts.get("month") or "")[:3].lower(), 0))
@@ -309,40 +312,43 @@ def _as_iso(match: re.Match[str], order: str | None, *, zoned: bool = True) -> s
 
 
 def _order(name: str, found: Sequence[re.Match[str]], said: TimeForm) -> str:
-    """Return whether the day or the month is first: 23.11.2026 has the day first; slashes need the whole column."""
+    """Return which part is first: 23.11.2026 has the day first; slashes need the whole column. Empty for no date."""
     if said.form in (DAY_FIRST, MONTH_FIRST):
         return str(said.form)
+    short = any(len(match["y"]) == 2 for match in found)
     dotted = all(match["mark"] == "." for match in found)
-    orders: tuple[str, ...] = (DAY_FIRST,) if dotted else (DAY_FIRST, MONTH_FIRST)
-    if any(len(match["y"]) == 2 for match in found):
-        orders = (*orders, _YEAR_FIRST)
-    days = {order: known for order in orders if (known := _days(found, order)) is not None}
-    if len(days) == 1:
-        return next(iter(days))
-    days = days or dict.fromkeys(orders, np.zeros(1))
+    if dotted and not short:
+        return DAY_FIRST
+    possible = [DAY_FIRST, *([] if dotted else [MONTH_FIRST]), *([_YEAR_FIRST] if short else [])]
+    orders = [order for order in possible if _fits(found, order)]
+    if len(orders) == 1 or (not orders and short):
+        return "".join(orders)
     # Consecutive days decide if each has several rows; with one row each it may be a row a month.
-    longest = {order: _longest_step(each, len(found)) for order, each in days.items()}
+    longest = {order: _longest_step(found, order) for order in orders or (DAY_FIRST, MONTH_FIRST)}
     near, *far = sorted(longest, key=lambda order: longest[order])
     if far and longest[near] <= 2.0 and all(longest[order] > 20.0 for order in far):
         return near
     what = (
         f"is the day first or the month? Say `time_format` {DAY_FIRST} or {MONTH_FIRST}, or write dates as 2026-11-23"
     )
+    if short:
+        what = f"the order of day, month and year is open: say `time_format` {DAY_FIRST}, {MONTH_FIRST} or %y-%m-%d"
     raise BadInput(what, f"time column {name}", found[0][0])
 
 
-def _days(found: Sequence[re.Match[str]], order: str) -> FloatArray | None:
-    """Return the different days; None if one does not exist."""
+def _fits(found: Sequence[re.Match[str]], order: str) -> bool:
+    _, month, day = _PARTS[order]
+    return all(1 <= int(match[month]) <= 12 and 1 <= int(match[day]) <= 31 for match in found)
+
+
+def _longest_step(found: Sequence[re.Match[str]], order: str) -> float:
+    """Return the longest step between two different days, in days; infinite if a day does not exist."""
     try:
         texts = sorted({_as_iso(match, order)[:10] for match in found})
-        return np.array(texts, dtype="datetime64[D]").astype(np.float64) if "" not in texts else None
+        days = np.array(texts, dtype="datetime64[D]").astype(np.float64)
     except ValueError:
-        return None
-
-
-def _longest_step(days: FloatArray, rows: int) -> float:
-    """Return the longest step between two different days, in days; infinite if most have one row."""
-    return float(np.diff(days).max()) if 1 < len(days) <= rows / 2 else np.inf
+        return np.inf
+    return float(np.diff(days).max()) if 1 < len(days) <= len(found) / 2 else np.inf
 
 
 def _parsed(texts: Sequence[str], written: str, parse: Callable[[Sequence[bytes]], Stamps] = stamps_of) -> Times | None:

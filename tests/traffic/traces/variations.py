@@ -1254,6 +1254,10 @@ case("G20 24:00", table(["Time", "requests"], [(f"{d}{h:02}:00", c) for d, h, c 
 case("G21 24:00 in its own column", table(["Day", "Hour", "requests"], [(d, f"{h:02}:00", c) for d, h, c in ends]), S)
 weeks = [(iso(i, 7 * 86_400, "%G-W%V"), c) for i, c in enumerate(C)]
 case("G22 weeks", table(["Week", "requests"], weeks), S)
+clocks = [(iso(i, form="%H.%M.%S"), c) for i, c in enumerate(C)]
+case("G26 clocks with points and no date", table(["Tageszeit", "Anfragen"], clocks, ";"), None)
+first = [(iso(i, 86_400, "%y-%b-%d"), c) for i, c in enumerate(C[:8])]
+case("G27 years of two digits before names of months", table(["day", "requests"], first), None)
 thousands = [(1_777_629_600 + 2000 * i, c) for i, c in enumerate(C)]
 case("G23 epoch seconds 2000 s apart", table(["timestamp", "requests"], thousands), S)
 answer = {
