@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -194,18 +195,16 @@ def _document(whole: Mapping[str, Any], path: Path) -> Export | None:
         whole = hits | {"total": hits["total"].get("value")}  # of Elasticsearch
     found = _nested([whole], path)
     if found is None:
-        lists = {key: value for key, value in whole.items() if isinstance(value, list) and value}
-        inner = {key: rows for key, rows in lists.items() if all(isinstance(row, dict) for row in rows)}
-        named = [key for key in inner if len(inner) == 1 or key in _ROWS]
-        rows = inner[named[0]] if len(named) == 1 else [whole]
-        nested = bool(lists) or any(isinstance(value, dict) for value in whole.values())
-        if rows == [whole] and nested and not any(map(is_time, whole.values())):
+        lists = [value for value in whole.values() if isinstance(value, list) and value and isinstance(value[0], dict)]
+        nested = any(isinstance(value, dict | list) and value for value in whole.values())
+        if len(lists) != 1 and nested and not any(map(is_time, whole.values())):
             what = "a JSON document whose rows are not known: export CSV, or a list of objects with their times"
             raise BadInput(what, str(path), ", ".join(whole)[:60])
+        rows = [row for row in lists[0] if isinstance(row, dict)] if len(lists) == 1 else [whole]
         found = _rows(rows, path)
-        found = replace(found, stated=of_object(whole)) if found is not None and rows != [whole] else found
-    rows_of = 0 if found is None else len(next(iter(found.columns.values())))
-    refuse_fewer(whole, rows_of, found.columns if found is not None else {}, path)
+        found = replace(found, stated=of_object(whole)) if found is not None and lists else found
+    if found is not None:
+        refuse_fewer(whole, len(next(iter(found.columns.values()))), found.columns, path)
     return found
 
 
@@ -219,7 +218,7 @@ def _nested(documents: Sequence[object], path: Path, form: str = "JSON", none: s
         raise BadInput(f"no points of time and value ({form})", str(path), none)
     if not series:
         return None
-    if any(LINE in one.rows[0] for one in series):
+    if all(one.rows[0].keys() == {TIME, LINE} for one in series):
         return _log_lines([row for one in series for row in one.rows], path)
     places = {one.place for one in series}
     if rows := [place for place in places if place in _ROWS]:
@@ -252,20 +251,18 @@ def _of_one(found: Export, series: Points) -> Export:
     """
     name, said = series.labelled, meaning_of(series.labelled)
     known = said.kind is not Kind.UNKNOWN or meaning_of(f'requests{{facet="{name}"}}').kind is Kind.PART
-    columns: dict[str, Sequence[object]] = {}
-    meanings = dict(found.meanings)
-    for field_name, values in found.columns.items():
-        new = field_name
-        if name and not is_time(next((v for v in values if v is not None), None)) and plain_numbers(values) is not None:
-            if field_name in VALUES:
-                new = name
-            elif known and field_name == "count" and said.kind is Kind.MEASURE:
-                new = re.sub(r"\W+", "_", name) + "_count"  # of a histogram
-            elif known:
-                new = f"{name} {field_name}"
-            if field_name == "count" and said.counts:
-                meanings[new] = Meaning(Kind.UNCLEAR)
-        columns[new] = values
+    names = {key: key for key in found.columns}
+    for key, values in found.columns.items() if name else ():
+        if is_time(next((value for value in values if value is not None), None)) or plain_numbers(values) is None:
+            continue
+        if key in VALUES:
+            names[key] = name
+        elif known and key == "count" and said.kind is Kind.MEASURE:
+            names[key] = re.sub(r"\W+", "_", name) + "_count"  # of a histogram
+        elif known:
+            names[key] = f"{name} {key}"
+    meanings = {names["count"]: Meaning(Kind.UNCLEAR)} if "count" in names and name and said.counts else {}
+    columns = {names[key]: values for key, values in found.columns.items()}
     return replace(found, columns=columns, meanings=meanings, stated=list(series.stated.items()))
 
 
@@ -275,13 +272,8 @@ def _log_lines(rows: Sequence[Mapping[str, object]], path: Path) -> Export | Non
     if len(lines) == _LOKI_LIMIT:
         what = f"exactly {len(lines)} lines, Loki's limit for an answer: ask for more by its `limit`"
         raise BadInput(what, str(path))
-    if all(line.lstrip().startswith("{") for line in lines):
-        try:
-            objects = [json.loads(line) for line in lines]
-        except (ValueError, RecursionError):
-            objects = []
-        if objects:
-            return _rows([{**own, TIME: row[TIME]} for own, row in zip(objects, rows, strict=True)], path)
+    with suppress(ValueError, RecursionError, TypeError):  # other lines
+        return _rows([{**json.loads(line), TIME: row[TIME]} for line, row in zip(lines, rows, strict=True)], path)
     requests = sum(REQUEST_LIKE.search(line.encode()) is not None for line in lines) >= 0.99 * len(lines)
     columns: Columns = {TIME: [row[TIME] for row in rows], "request" if requests else "message": lines}
     return Export(columns, "Loki's lines")
@@ -306,8 +298,7 @@ def _json_lines(text: str, path: Path) -> Export | None:
             bad.append((number, f"no JSON object: {shown(line.encode())[:60]!r}"))
         else:
             rows.append(row)
-    k6 = all({"metric", "type", "data"} <= row.keys() for row in rows)
-    if k6:
+    if all({"metric", "type", "data"} <= row.keys() for row in rows):
         found = _k6(rows, path)
     elif any(map(is_time, flattened(rows[0]).values())):
         found = _rows(rows, path)
@@ -358,9 +349,7 @@ def _prometheus(whole: Mapping[str, object], path: Path) -> Export | None:
         raise BadInput("Prometheus answered with an error", str(path), shown(str(whole["error"]).encode()))
     if not isinstance(data, dict) or data.get("resultType") != "matrix":
         return None
-    result = data.get("result")
-    none = f"{len(result) if isinstance(result, list) else 0} series"
-    return _nested([whole], path, _PROMETHEUS, none)
+    return _nested([whole], path, _PROMETHEUS, f"{len(data.get('result') or ())} series")
 
 
 def _graphite(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None:
@@ -371,11 +360,10 @@ def _graphite(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None
     if not rows or not all(row.keys() >= {"target", "datapoints"} for row in rows):
         return None
     found = _nested(rows, path, "Graphite series", f"{len(rows)} series")
-    name = str(rows[0]["target"])
-    is_open = len(rows) == 1 and meaning_of(name).unit is None and not _GRAPHITE_COUNTS.search(name)
-    return found and (
-        replace(found, meanings={name: Meaning(Kind.UNCLEAR)}) if is_open and meaning_of(name).counts else found
-    )
+    name, said = str(rows[0]["target"]), meaning_of(str(rows[0]["target"]))
+    if found is None or len(rows) > 1 or said.unit is not None or not said.counts or _GRAPHITE_COUNTS.search(name):
+        return found
+    return replace(found, meanings={name: Meaning(Kind.UNCLEAR)})
 
 
 def _cloudwatch_statistics(whole: Mapping[str, object], path: Path) -> Export | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from mark.domain.errors import BadInput
 
@@ -28,7 +29,7 @@ def exposed(text: str, where: str) -> tuple[list[object], list[tuple[int, str]]]
     if first is None or not (first["labels"] or _TYPE.search(text)):
         return None
     kinds: dict[str, str] = {}
-    series: dict[str, dict[str, object]] = {}
+    series: dict[str, dict[str, Any]] = {}
     bad = []
     for number, line in enumerate(text.split("\n"), 1):
         if line.startswith("#") or not line.strip():
@@ -44,16 +45,12 @@ def exposed(text: str, where: str) -> tuple[list[object], list[tuple[int, str]]]
         labels = {key: value[1:-1] for key, value in _LABEL.findall(found["labels"] or "")}
         name = found["name"] or labels.get("__name__", "")
         one = series.setdefault(f"{name}{sorted(labels.items())}", _series(name, labels, kinds))
-        values = one["values"]
-        assert isinstance(values, list)
-        values.append([found["time"], found["value"]])
+        one["values"].append([found["time"], found["value"]])
     return list(series.values()), bad
 
 
-def _series(name: str, labels: dict[str, str], kinds: dict[str, str]) -> dict[str, object]:
+def _series(name: str, labels: dict[str, str], kinds: dict[str, str]) -> dict[str, Any]:
     kind = kinds.get(name) or kinds.get(_ENDING.sub("", name))
-    counts = kind in _COUNTED and (
-        name.endswith(_COUNTED[kind]) or (kind == "counter" and not name.endswith("_created"))
-    )
+    counts = name.endswith(_COUNTED.get(kind or "", "?")) or (kind == "counter" and not name.endswith("_created"))
     said = {} if kind in (None, "untyped", "unknown") else {"metricKind": "cumulative"} if counts else {"type": "gauge"}
     return {"metric": {**labels, "__name__": name}, **said, "values": []}
