@@ -65,6 +65,7 @@ _VALUE_FIRST = "datapoints"  # of Graphite
 _MONOTONIC = "isMonotonic"  # of OpenTelemetry, as the two below; its units stand in braces if they are things
 _OVER = "aggregationTemporality"
 _SAID: Mapping[tuple[str, object], str] = {(_OVER, 1): "delta", (_OVER, 2): "cumulative", ("unit", "By"): "bytes"}
+_ENDS = {"timeUnixNano": "endTimeUnixNano"}  # of OpenTelemetry's deltas
 _START = re.compile(r"(?i)start")
 
 
@@ -117,8 +118,6 @@ def flattened(row: Mapping[str, object]) -> Mapping[str, object]:
             found |= flattened(inner)
         elif isinstance(inner, dict) and name in _OF_REQUEST:
             found |= {f"{name}.{key}": each for key, each in inner.items()}
-        elif isinstance(inner, dict) and len(inner) == 1 and next(iter(inner)).endswith("Value"):
-            found[name] = next(iter(inner.values()))  # of OpenTelemetry
         elif isinstance(inner, dict) and inner and inner.keys() <= _STATISTICS and meaning_of(name).counts:
             found |= {f"{name} {key}": each for key, each in inner.items()}
         else:
@@ -228,6 +227,8 @@ def _points(place: tuple[str, ...], around: _Around, where: str, rows: list[Mapp
         stated["type"] = "gauge"
     if any(map(CUMULATIVE.fullmatch, stated.values())):  # their starts are those of the counter
         rows = [{key: value for key, value in row.items() if not _START.search(key)} for row in rows]
+    elif "startTimeUnixNano" in rows[0]:
+        rows = [{_ENDS.get(key, key): value for key, value in row.items()} for row in rows]
     return Points(".".join(place), name, labels, stated, rows)
 
 

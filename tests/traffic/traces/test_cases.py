@@ -617,6 +617,24 @@ REFUSED: dict[str, tuple[str, str]] = {
         matrix(*(({"__name__": "m", "pod": pod}, COUNTS) for pod in "ab")),
         r"2 series.*series. sum.*pod=a",
     ),
+    "E: two zones of Cloudflare": (
+        json.dumps({"zones": [{"groups": [{"at": t, "sum": {"requests": n}} for t, n in ISO_ROWS]}] * 2}),
+        "2 series.*series. sum.*number=2",
+    ),
+    "E: New Relic's parts beside their total": (
+        json.dumps({"facets": [{"name": "a", "rows": ISO_ROWS}], "totalResult": {"rows": ISO_ROWS}}),
+        "several places.*facets.rows, totalResult.rows",
+    ),
+    "L: buckets without some documents": (
+        json.dumps(
+            {"aggregations": {"a": {"sum_other_doc_count": 7, "buckets": [{"key": t, "n": n} for t, n in ISO_ROWS]}}}
+        ),
+        "other buckets are missing.*7",
+    ),
+    "D: Prometheus' text without times": (
+        "# TYPE http_requests_total counter\nhttp_requests_total 5\n",
+        "line 2: a sample without a time",
+    ),
     "E: series in CloudWatch": (
         json.dumps({"MetricDataResults": [METRIC_DATA, METRIC_DATA | {"Label": "Requests"}]}),
         "2 series.*series",
@@ -917,6 +935,7 @@ WAYS_OUT: list[tuple[str, TableColumns, float]] = [
     ("B: a ratio of rates", TableColumns(unit="per-hour"), sum(range(N)) / 60),
     ("C: a rise from nothing", TableColumns(unit="counter"), SUM - COUNTS[-1]),
     ("E: series in Prometheus", TableColumns(series="sum"), 2 * SUM),
+    ("E: series in Prometheus", TableColumns(series="m"), 2 * SUM),
     ("E: series in Prometheus", TableColumns(series="m{pod=b}"), SUM),
     ("E: methods", TableColumns(series="POST"), SUM),
     ("E: kinds of requests", TableColumns(series="mobile requests"), SUM),

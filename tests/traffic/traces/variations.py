@@ -1051,6 +1051,7 @@ def point(i: int, start: int, **value: object) -> dict[str, object]:
 delta = [point(i, epochs[i], asInt=str(c)) for i, c in enumerate(C)]
 cumulative = [point(i, epochs[0], asInt=str(n)) for i, n in enumerate(counter(0))]
 rising = [point(i, epochs[i], asInt=str(5 + 3 * i)) for i in range(8)]
+restarted = [point(i, epochs[30 * (i >= 30)], asInt=str(n)) for i, n in enumerate(counter(0, reset=30))]
 others = json.loads(json.dumps(otlp("gauge", delta, "1")).replace("http.server.requests", "process.cpu.time"))
 others = others["resourceMetrics"]
 otlps: dict[str, tuple[str, float | None]] = {
@@ -1069,7 +1070,7 @@ otlps: dict[str, tuple[str, float | None]] = {
     ),
     "M34 OpenTelemetry's gauge": (json.dumps(otlp("gauge", delta)), None),
     "M35 OpenTelemetry's up and down": (
-        json.dumps(otlp("sum", delta, aggregationTemporality=2, isMonotonic=False)),
+        json.dumps(otlp("sum", delta, aggregationTemporality=1, isMonotonic=False)),
         None,
     ),
     "M36 OpenTelemetry's bytes": (json.dumps(otlp("sum", delta, "By", aggregationTemporality=1)), None),
@@ -1085,6 +1086,14 @@ otlps: dict[str, tuple[str, float | None]] = {
     ),
     "M46 OpenTelemetry of two hosts": (
         json.dumps({"resourceMetrics": otlp("sum", delta, aggregationTemporality=1)["resourceMetrics"] * 2}),
+        None,
+    ),
+    "M73 OpenTelemetry's counter that restarts": (
+        json.dumps(otlp("sum", restarted, aggregationTemporality=2, isMonotonic=True)),
+        S - C[0],
+    ),
+    "M74 OpenTelemetry's deltas of a minute in five": (
+        json.dumps(otlp("sum", delta[::5], aggregationTemporality=1, isMonotonic=True)),
         None,
     ),
     "M37 OpenTelemetry's errors": (
@@ -1229,7 +1238,8 @@ case(
 # G: years of two digits, 24:00, weeks, and epoch seconds at steps of thousands.
 draws = random.Random(5)
 versions = [
-    (iso(draws.uniform(0, 999), 1), f"1.{draws.randrange(12)}.{draws.randrange(10, 30)}", 200, "/") for _ in range(200)
+    (iso(draws.uniform(0, 999), 1), f"1.{draws.randrange(1, 13)}.{draws.randrange(10, 29)}", 200, "/")
+    for _ in range(200)
 ]
 case("G25 versions beside the times", table(["Time", "version", "status", "path"], versions), 200)
 for number, (form, hours) in enumerate(
