@@ -45,7 +45,6 @@ def items(
         currency="billingcurrency",
         region="regionid",
         account="subaccountid",
-        priced="pricingquantity",
         charge_class="chargeclass",
         frequency="chargefrequency",
         commitment="commitmentdiscountid",
@@ -61,7 +60,7 @@ def items(
         one = row.item()
         item_type = _type_of(row, one)
         if item_type == "Usage" and not row.text("amount"):
-            one = replace(one, amount=row.number("priced"))
+            raise BadInput("is blank beside use", row.where("amount"))
         one = replace(
             one,
             product=product_of(one.product),

@@ -52,7 +52,7 @@ _TIMES = re.compile(
 _CLOCK = re.compile(r"(\d{1,2}):(\d\d):(\d\d)")
 _LENGTHS = {"ms": 1e-3, "mi": 60.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _OUTCOME = re.compile(
-    r"\w*status(?:class|code)?|\w*response(?:class|code)|class|code|(?:http)?code|result|outcome|response"
+    r"(?!cache)\w*status(?:class|code)?|\w*response(?:class|code)|class|code|(?:http)?code|result|outcome|response"
 )
 _OF_REQUESTS = (Kind.REQUESTS, Kind.PERHAPS, Kind.PART, Kind.ERRORS)
 _CODE = re.compile(r"([1-5](?:\d\d|(xx)))(?:\.0)?")

@@ -24,7 +24,7 @@ from mark.traffic.traces.bins import added, from_zero, rows_as_bins
 from mark.traffic.traces.blocks import CUT_OFF
 from mark.traffic.traces.cells import COMMA, MEASURE, MIXED, POINT, NumberColumn, is_missing, read_numbers
 from mark.traffic.traces.counts import trace_of_counts
-from mark.traffic.traces.exports import SERIES, UNNAMED, Export, read_export
+from mark.traffic.traces.exports import SERIES, Export, read_export
 from mark.traffic.traces.meanings import (
     COUNTER,
     RATES,
@@ -40,6 +40,7 @@ from mark.traffic.traces.meanings import (
 )
 from mark.traffic.traces.overlaps import repeated_row
 from mark.traffic.traces.partial import is_limit
+from mark.traffic.traces.points import UNNAMED
 from mark.traffic.traces.several import K6, NAMES, chosen_series, is_part_beside, series_of
 from mark.traffic.traces.stated import Statement, doubt, is_statement, of_columns, part_of, sample_of, stated
 from mark.traffic.traces.steps import FALLS, Rising, check_clocks, is_summary, rising, unfolded

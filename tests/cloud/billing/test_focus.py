@@ -73,6 +73,7 @@ def test_same_month_as_cost_and_usage_report_counts_once(tmp_path: Path) -> None
     [
         (Item(item_type="Interest"), "ChargeCategory.*Usage, Purchase, Tax.*Interest"),
         (Item(cost=""), "BilledCost.*blank beside use"),
+        (Item(amount=""), "ConsumedQuantity.*blank beside use"),
         (Item(cost=-1.0), "BilledCost.*negative beside use"),
         (Item(currency="EUR"), "US dollars.*EUR|EUR"),
     ],

@@ -11,6 +11,7 @@ import json
 import random
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 T0 = datetime(2026, 5, 1, 10, 0, 0, tzinfo=UTC)
 N = 60
@@ -943,7 +944,7 @@ insights = {"start": iso(0, form=Z), "end": iso(N, form=Z), "interval": "PT1M", 
 case("M9 Application Insights", json.dumps({"value": insights}), S)
 
 
-def google(kind: str, cells: Sequence[tuple[str, str, dict[str, object]]], **said: object) -> dict[str, object]:
+def google(kind: str, cells: Sequence[tuple[Any, ...]], **said: object) -> dict[str, object]:
     """Return a series of Google's, the newest point first."""
     points = [{"interval": {"startTime": start, "endTime": end}, "value": value} for start, end, value in cells]
     metric = {"type": "run.googleapis.com/request_count", "labels": said.pop("labels", {})}
@@ -963,10 +964,8 @@ googles: dict[str, tuple[list[dict[str, object]], float | None]] = {
     "M14 Google's errors": ([google("DELTA", deltas, labels={"response_code_class": "5xx"})], None),
     "M15 Google's codes": ([google("DELTA", deltas, labels={"response_code_class": c}) for c in ("2xx", "5xx")], None),
 }
-for title, (listed, truth) in googles.items():
-    case(
-        title, json.dumps({"timeSeries": listed, "unit": "1"} if "M11" not in title else {"timeSeries": listed}), truth
-    )
+for title, (of_google, wanted) in googles.items():
+    case(title, json.dumps({"timeSeries": of_google}), wanted)
 case(
     "M16 Google's next page", json.dumps({"timeSeries": googles["M10 Google's deltas"][0], "nextPageToken": "x"}), None
 )
@@ -1033,7 +1032,7 @@ case("M29 OpenTSDB's counter", json.dumps([tsdb | {"dps": counted}]), S - C[0])
 
 def otlp(
     kind: str, points: Sequence[dict[str, object]], unit: str = "{request}", **said: object
-) -> dict[str, list[object]]:
+) -> dict[str, list[Any]]:
     """Return one export of OpenTelemetry with one metric."""
     metric = {"name": "http.server.requests", "unit": unit, kind: {"dataPoints": list(points), **said}}
     resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "checkout"}}]}
@@ -1107,14 +1106,14 @@ otlps: dict[str, tuple[str, float | None]] = {
         None,
     ),
 }
-for title, (text, truth) in otlps.items():
-    case(title, text, truth)
+for title, (text, wanted) in otlps.items():
+    case(title, text, wanted)
 
 loki = [
     [str(10**9 * epochs[0] + (700 * i + 7919 * i * i % 1009) * 10**6), f'10.0.0.{i % 9} - "GET /p HTTP/1.1" 200 {i}']
     for i in range(250)
 ]
-streams = [{"stream": {"app": "web", "pod": "a"}, "values": loki[::-1]}]
+streams: list[dict[str, Any]] = [{"stream": {"app": "web", "pod": "a"}, "values": loki[::-1]}]
 case("M38 Loki's lines", json.dumps({"status": "success", "data": {"resultType": "streams", "result": streams}}), 250)
 fields = [[at_ns, json.dumps({"method": "GET", "status": 200, "path": f"/{i}"})] for i, (at_ns, _) in enumerate(loki)]
 streams = [{"stream": {"pod": pod}, "values": fields[i::2]} for i, pod in enumerate("ab")]
@@ -1165,9 +1164,9 @@ typed = [
     }
     for t in ("GET", "POST")
 ]
-for number, listed in ((55, typed), (56, typed[:1])):
-    answer = {"data": {"resultType": "matrix", "result": listed}}
-    case(f"M{number} Prometheus' label `type` of {len(listed)}", json.dumps(answer), None)
+for number, some in ((55, typed), (56, typed[:1])):
+    answer = {"data": {"resultType": "matrix", "result": some}}
+    case(f"M{number} Prometheus' label `type` of {len(some)}", json.dumps(answer), None)
 named = [one | {"metric": {"type": "x", "name": "y"}} for one in typed]
 answer = {"data": {"resultType": "matrix", "result": [named[0]]}}
 case("M57 Prometheus' labels without a metric", json.dumps(answer), None)
