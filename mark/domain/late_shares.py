@@ -102,22 +102,35 @@ class LateShares:
     def _at(
         self, table: FloatArray, load_rps: FloatArray | float, instances: FloatArray | float, without: float
     ) -> FloatArray:
-        load, count = np.broadcast_arrays(np.asarray(load_rps, np.float64), np.asarray(instances, np.float64))
-        there = np.clip(count, 1.0, float(self.instances[-1]))
-        row = np.clip(np.searchsorted(self.instances, there, side="right") - 1, 0, len(self.instances) - 2)
-        logs = np.log(self.instances)
+        load, count = np.asarray(load_rps, np.float64), np.asarray(instances, np.float64)
+        logs, first, span = self._logs
+        at_least = np.maximum(count, 1.0)
+        there = np.minimum(at_least, float(self.instances[-1]))
+        row = np.minimum(self.instances.searchsorted(there, side="right") - 1, len(logs) - 2)
         up = (np.log(there) - logs[row]) / (logs[row + 1] - logs[row])
-        each = np.log(np.maximum(load / np.maximum(count, 1.0), 1e-300))
-        first, last = np.log(self.load_rps[[0, -1]])
-        place = np.clip((each - first) / (last - first), 0.0, 1.0) * (len(self.load_rps) - 1)
-        column = np.minimum(place.astype(np.int64), len(self.load_rps) - 2)
+        end = len(self.load_rps) - 1
+        place = np.log(np.maximum(load / at_least, 1e-300))
+        place -= first
+        place /= span
+        place = np.minimum(np.maximum(place, 0.0), 1.0) * end
+        column = np.minimum(place.astype(np.int64), end - 1)
         right = place - column
-        low = table[row, column] * (1.0 - right) + table[row, column + 1] * right
-        high = table[row + 1, column] * (1.0 - right) + table[row + 1, column + 1] * right
+        left = 1.0 - right
+        cell = row * (end + 1) + column
+        flat = table.ravel()
+        low = flat.take(cell) * left + flat.take(cell + 1) * right
+        cell += end + 1
+        high = flat.take(cell) * left + flat.take(cell + 1) * right
         share = low * (1.0 - up) + high * up
-        beyond = np.clip(1.0 - np.maximum(count, 1.0) * self.load_rps[-1] / np.maximum(load, 1e-300), 0.0, 1.0)
+        beyond = np.maximum(1.0 - at_least * self.load_rps[-1] / np.maximum(load, 1e-300), 0.0)
         share = share * (1.0 - beyond) + without * beyond
         return np.asarray(np.where(count < 1.0, without - count * (without - share), share))
+
+    @cached_property
+    def _logs(self) -> tuple[FloatArray, float, float]:
+        """The logarithms of the numbers of instances and of the lowest load, and of the highest load over that."""
+        first, last = np.log(self.load_rps[[0, -1]])
+        return np.log(self.instances), first, last - first
 
 
 @lru_cache(maxsize=256)
