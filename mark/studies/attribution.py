@@ -15,10 +15,9 @@ from mark.domain.errors import BadInput
 from mark.planning.bounds.cost_gap import CostGap, cost_gap
 from mark.planning.policies.policy_registry import policy_entry, wants_perfect_forecast
 from mark.simulation.bounding import drawn_problem
-from mark.simulation.inputs import open_inputs
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
-from mark.studies.compare import policy_requests, run_all
+from mark.studies.compare import open_named, policy_requests, run_all
 from mark.studies.executor import HERE, StudyExecutor
 
 PARTS = (
@@ -69,7 +68,7 @@ def compare_attributed(
     boot takes its mean. Policies without a regret are left out. Raises BadInput for wanted policies that are not
     compared or plan without a forecast.
     """
-    inputs = open_inputs(request)
+    inputs = open_named(request)
     asked = dict(zip(policies, policy_requests(inputs, policies), strict=True))
     planners = _planners(asked, wanted)
     better: dict[tuple[str, bool], RunRequest] = {}

@@ -11,7 +11,7 @@ from typing import TypeVar
 from mark.domain.errors import BadInput, Infeasible
 from mark.planning.policies.names import split_policy
 from mark.planning.policies.policy_registry import make_policy, policy_entry, predictor_of, wants_perfect_forecast
-from mark.simulation.inputs import Inputs, TraceQuery, inputs_of, open_inputs, open_service, trace_query
+from mark.simulation.inputs import Inputs, TraceQuery, inputs_of, open_service, trace_query
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import simulate_inputs
@@ -30,7 +30,7 @@ def compare(
     request: RunRequest, policies: tuple[str, ...], *, executor: StudyExecutor = HERE
 ) -> dict[str, SimulationResult]:
     """Run every policy (`name[:predictor]`) over the same arrivals; return results by name, in the given order."""
-    requests = policy_requests(open_inputs(request), policies)
+    requests = policy_requests(open_named(request), policies)
     return dict(zip(policies, run_all(requests, executor=executor, progress=request.progress), strict=True))
 
 

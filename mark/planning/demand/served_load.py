@@ -179,7 +179,12 @@ class Lateness:
         """Return the load of which a capacity leaves at most `share` late; the capacity itself if nothing was
         counted.
         """
-        return capacity_rps if self.shares is None else self.shares.carries_rps(capacity_rps / self.unit_rps, share)
+        return capacity_rps if self.shares is None else _carried_rps(self.shares, capacity_rps / self.unit_rps, share)
+
+
+@lru_cache(maxsize=1024)  # because plans ask for the same few fleets, minute by minute
+def _carried_rps(shares: LateShares, instances: float, share: float) -> float:
+    return shares.carries_rps(instances, share)
 
 
 def lateness_of(resolved: ResolvedService, offers: Sequence[int]) -> Lateness:
