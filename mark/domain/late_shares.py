@@ -11,6 +11,7 @@ import numpy as np
 from mark.domain.arrays import FloatArray, IntArray
 
 _ALIKE = 1.6  # ratio below which two sizes of fleets count as alike
+_FEW = 32  # instances, which nearly always suffice
 _NEAR = (0.3, 1.5)  # range of shares for measuring the clustering of misses, as multiples of the given share
 
 
@@ -70,8 +71,11 @@ class LateShares:
         """Return the fewest instances that answer at most `share` of the load late; None if no fleet does."""
         most = max(int(self.instances[-1]), math.ceil(load_rps / self.load_rps[0]))
         counts = _counts_to(most)
-        kept = np.flatnonzero(self.late_at(load_rps, counts) <= share)
-        return int(counts[kept[0]]) if len(kept) else None
+        for some in (counts[:_FEW], counts[_FEW:]):
+            kept = np.flatnonzero(self.late_at(load_rps, some) <= share)
+            if len(kept):
+                return int(some[kept[0]])
+        return None
 
     def clustering(self, share: float) -> float:
         """Return how strongly misses cluster in fleets that miss about `share`: 1 if independent, never less."""
@@ -103,7 +107,7 @@ class LateShares:
         self, table: FloatArray, load_rps: FloatArray | float, instances: FloatArray | float, without: float
     ) -> FloatArray:
         load, count = np.asarray(load_rps, np.float64), np.asarray(instances, np.float64)
-        logs, first, span = self._logs
+        logs, first, span = self.logs
         at_least = np.maximum(count, 1.0)
         there = np.minimum(at_least, float(self.instances[-1]))
         row = np.minimum(self.instances.searchsorted(there, side="right") - 1, len(logs) - 2)
@@ -127,7 +131,7 @@ class LateShares:
         return np.asarray(np.where(count < 1.0, without - count * (without - share), share))
 
     @cached_property
-    def _logs(self) -> tuple[FloatArray, float, float]:
+    def logs(self) -> tuple[FloatArray, float, float]:
         """The logarithms of the numbers of instances and of the lowest load, and of the highest load over that."""
         first, last = np.log(self.load_rps[[0, -1]])
         return np.log(self.instances), first, last - first
