@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from mark.control.ports import WINDOW_S
 from mark.domain.arrays import FloatArray
 from mark.domain.time import STEP_S
@@ -25,6 +27,9 @@ def surprise_rps(
     of a minute at `mean_rps`. `recent_rps` are the rates of the last 5 s windows, newest last; NaN without
     observations. The result is the rate of the shortest surprising window, because longer ones began before the surge.
     """
+    # Nearly always no window exceeds the expected rate, so no sum of windows does.
+    if not np.fmax.reduce(recent_rps, initial=0.0) > expected_rps:
+        return None
     for length in _LENGTHS:
         window = recent_rps[-length:]
         if len(window) < length:
