@@ -62,6 +62,27 @@ def assert_same(one: Forecast, other: Forecast) -> None:
     np.testing.assert_array_equal(one.paths_rps, other.paths_rps)
 
 
+class Forgetful(Auto):
+    """Asks its members at every call."""
+
+    def _members(self, steps: int) -> tuple[FloatArray, FloatArray, Forecast]:
+        self._said = None
+        return super()._members(steps)
+
+
+def test_members_asked_for_a_record_are_asked_anew_after_an_observation() -> None:
+    """Records are of 12 steps here, every fifth step. The day ends, and with it the last learning, after 20 steps."""
+    kept, forgetful = Auto(), Forgetful()
+    rates = noisy(340)
+    for predictor in (kept, forgetful):
+        predictor.fit(load(rates[:300]))
+    for step in range(300, 340):
+        for predictor in (kept, forgetful):
+            predictor.update(load(rates[step : step + 1], step))
+        for steps in (12, 6) if step % 2 else (6, 12):
+            assert_same(kept.predict(steps), forgetful.predict(steps))
+
+
 # -- weights and calibration, with members of given forecasts ---------------------------------------------------------
 
 

@@ -12,7 +12,8 @@ from mark.domain.errors import BadInput
 from mark.planning.policies.names import split_policy
 from mark.simulation.request import RunRequest
 from mark.simulation.stopwatch import MadeForecasts
-from mark.studies.compare import compare, map_runs, run_all, run_one
+from mark.studies.attribution import compare_attributed
+from mark.studies.compare import _last_trace, compare, map_runs, run_all, run_one
 from mark.studies.executor import HERE, ProcessExecutor, Share
 
 T = TypeVar("T")
@@ -69,6 +70,14 @@ def test_shared_forecasts_change_no_result() -> None:
     requests = [replace(REQUEST, policy=policy) for policy in ("mark", "mark-paper", "mark")]
     alone = [run_one(request).as_json() | {"speed": None} for request in requests]
     assert [result.as_json() | {"speed": None} for result in run_all(requests)] == alone
+
+
+def test_comparison_reads_its_trace_once() -> None:
+    _last_trace.cache_clear()
+    compare(REQUEST, ("mark-paper", "reactive"))
+    compare_attributed(REQUEST, ("mark-paper", "reactive"), ())
+    info = _last_trace.cache_info()
+    assert (info.misses, info.hits) == (1, 2 * (1 + 2) - 1)  # to check the policies, and for every run
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
 from mark.domain.arrays import FloatArray
+from mark.domain.late_shares import LateShares
 from mark.domain.load import LEVELS, Forecast
 from mark.kernel.accounting import Accounting
 from mark.kernel.stage import StageSimulation
@@ -216,6 +217,22 @@ def test_load_ends_at_the_highest_level_if_none_lies_above_the_median(levels: tu
     believed = BelievedLoad.of(Forecast(0.0, 60.0, np.array(levels), rates, 1.5 * rates, "low"), 3)
     assert believed.mean_rps.max() == pytest.approx(10.0 * levels[-1])
     assert believed.burst_rps.max() <= 15.0 * levels[-1]
+
+
+@pytest.mark.parametrize("without", [0.0, 1.0])
+def test_late_load_is_that_of_the_table(without: float) -> None:
+    """The table is interpolated in compiled code; `LateShares` does it in numpy."""
+    rng = np.random.default_rng(0)
+    late = np.sort(rng.random((6, 30)), axis=1)
+    sizes, loads_rps = np.array([1, 2, 3, 5, 8, 13]), np.geomspace(0.5, 40.0, 30)
+    shares = LateShares(sizes, loads_rps, late, 0.0 * late, 1.0 + late, 0.1, 500, late_without=without)
+    lateness = Lateness(0.1, shares, unit_rps=4.0)
+    of_rps = np.append(rng.gamma(1.0, 60.0, 40), (0.0, 1e-6, 0.5, 13 * 40.0, 1e6))[:, None]
+    instances = np.append(rng.gamma(1.0, 6.0, 40), (0.0, 0.5, *sizes, 1e3))
+    expected = of_rps * shares.late_at(of_rps, instances)
+    np.testing.assert_array_equal(lateness.late_rps(of_rps, 4.0 * instances), expected)
+    for size in (*instances, *instances):
+        assert lateness.holds_rps(4.0 * size, 0.3) == shares.carries_rps(size, 0.3)
 
 
 def test_the_slowest_offer_says_how_long_a_request_may_wait() -> None:
