@@ -232,7 +232,7 @@ def overflow_rps(load_rps: FloatArray, capacity_rps: FloatArray, patience_s: flo
     return found
 
 
-def _alike(load_rps: FloatArray, capacity_rps: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _alike(load_rps: FloatArray | float, capacity_rps: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return copies of both that have their common shape, and an array of that shape for a result.
 
     `np.broadcast_arrays` takes five times as long on small arrays.
