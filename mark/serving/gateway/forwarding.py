@@ -24,6 +24,7 @@ from mark.serving.backend.refusals import NOBODY_READY, RETRIED, error_reply, re
 from mark.serving.frontend.auth import INFER, is_loopback, scope_of
 from mark.serving.frontend.http import JSON, Exchange
 from mark.serving.gateway.gateway import (
+    GIVE_UP,
     HOLD,
     PASS_ON,
     WAIT,
@@ -308,7 +309,7 @@ class Forwarder:
         now_s = self._now()
         for forward, attempt in self.gateway.resumed(now_s):
             if isinstance(attempt, str):
-                self._refuse(forward, attempt)
+                self._refuse(forward, "lost" if attempt is GIVE_UP else attempt)
             else:
                 self._again(forward, attempt, now_s)
 
@@ -332,7 +333,7 @@ class Forwarder:
             attempt = self.gateway.hedge(forward, now_s)
             if attempt is not None:
                 self._send(forward, attempt, now_s)
-            elif len(forward.attempts) == 1:  # the longer the first attempt takes, the more likely the second is faster
+            elif len(forward.attempts) < 2:  # the longer the first attempt takes, the more likely the second is faster
                 hedge_s = now_s + max(self._hedge_after_s, _ASK_AGAIN_S)
         self._wake(forward, now_s, hedge_s=hedge_s)
 
@@ -436,6 +437,7 @@ class Forwarder:
                 gateway.expired(forward, now_s, hung=True)
                 self._refuse(forward, "hung")
         self.probing.look(now_s)
+        self._resume()  # the list of replicas may have changed
         for url in [url for url in self._upstreams if url not in gateway.replicas and url not in gateway.leaving]:
             self._upstreams.pop(url).close()
         for upstream in self._upstreams.values():

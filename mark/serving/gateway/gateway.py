@@ -11,7 +11,7 @@ come out. A replica is a server of the model behind one URL, mostly a bouncer. T
     at the deadline         expired(request, now)
     on a client's leaving   abandoned(request)
     every now and then      tick(now): replicas whose readiness is to be asked, then probed(replica, ready, now)
-    after each of these     resumed(now): held requests that go on, with an attempt or NOBODY_READY
+    after each of these     resumed(now): held requests that go on, with an attempt or why not
 
 An `InFlightRequest` is one request in progress, a `ReplicaAttempt` one try of it at one replica, with the request's
 body or another one. Each attempt is closed exactly once, with its result or with the end of its request, and only that
@@ -36,8 +36,8 @@ The rules:
 - After `eject_after` failures in a row a replica is ejected, until a back-off time is over and it reports that it is
   ready. The back-off doubles if the replica soon fails again. Answers 500 and 502 count as well, but eject at most half
   of the replicas, because a client's input may be the reason.
-- A request that `may_wait` and for which no replica is left is held until the replicas that are out have been polled
-  again, even during their back-off, because one of them may have restarted a moment ago. ALB holds no request.
+- A request that `may_wait` and for which no replica is left is held until each replica that is out has been polled
+  once, even during its back-off, because it may have restarted a moment ago. ALB holds no request.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ class ReplicaState:
 
     __slots__ = (
         "answers", "avoid_until_s", "back_s", "each_s", "ejections", "failed", "failures", "group", "in_flight",
-        "number", "probe_at_s", "probing", "ready", "refused", "response_s", "seen_s", "turn", "url", "weight",
+        "number", "polled_s", "probe_at_s", "probing", "ready", "refused", "response_s", "seen_s", "turn", "url",
+        "weight",
     )  # fmt: skip
 
     def __init__(self, url: str, number: int, now_s: float) -> None:
@@ -125,6 +126,7 @@ class ReplicaState:
         self.avoid_until_s = -NEVER_S
         self.probe_at_s = now_s
         self.probing = False
+        self.polled_s = -NEVER_S  # time of the last result of a poll
         # Counts since the start.
         self.answers = self.refused = self.failed = 0
 
@@ -138,11 +140,12 @@ class InFlightRequest:
     One that `may_wait` is held while no replica is left for it.
     """
 
-    __slots__ = ("attempts", "deadline_s", "may_wait", "size", "under_way")
+    __slots__ = ("attempts", "deadline_s", "held_s", "may_wait", "size", "under_way")
 
     def __init__(self, deadline_s: float, size: int, *, may_wait: bool = False) -> None:
         self.deadline_s, self.size, self.may_wait = deadline_s, size, may_wait
         self.under_way = False
+        self.held_s = -NEVER_S  # when it was held last
         self.attempts: list[ReplicaAttempt[Any]] = []  # in their order, until the request ends
 
 
@@ -170,7 +173,7 @@ class Gateway(Generic[P]):
 
     def __init__(self, policy: GatewayPolicy | None = None) -> None:
         self.policy = policy or GatewayPolicy()
-        self._held: list[P] = []
+        self._held: dict[P, None] = {}  # in the order in which they began to wait
         self.replicas: dict[str, ReplicaState] = {}
         self.leaving: dict[str, ReplicaState] = {}  # removed replicas with attempts in flight
         self.in_flight = 0  # requests
@@ -249,8 +252,7 @@ class Gateway(Generic[P]):
         self.bytes += request.size
         request.under_way = True
         if replica is None:
-            self._held.append(request)
-            return HOLD
+            return self._hold(request, now_s)
         return self._attempt(request, replica, now_s, None)
 
     def answered(self, attempt: ReplicaAttempt[P], status: int, now_s: float) -> ReplicaAttempt[P] | str:
@@ -292,31 +294,34 @@ class Gateway(Generic[P]):
                 self.retries += 1
                 return self._second(request, other, now_s, attempt.payload)
             if self._may_second(request) and self._may_hold(request):
-                self._held.append(request)
-                return HOLD
+                return self._hold(request, now_s)
         self._end(request)
         return GIVE_UP
 
     def resumed(self, now_s: float) -> list[tuple[P, ReplicaAttempt[P] | str]]:
-        """Return the held requests that go on, with their next attempts, or NOBODY_READY if all polls were in vain."""
-        held, self._held = self._held, []
-        polling = any(one.probing and not one.ready for one in self.replicas.values())
+        """Return the held requests that go on, with their next attempts, and those that ended.
+
+        A request ends once each replica that is out has been polled since it was held: with GIVE_UP if it lost a
+        replica, otherwise with NOBODY_READY or FULL.
+        """
+        out = [one.polled_s for one in self.replicas.values() if one.weight and not one.ready] if self._held else []
+        polled_s = min(out, default=now_s)
         found: list[tuple[P, ReplicaAttempt[P] | str]] = []
-        for request in held:
-            if not request.under_way or self._waits(request):
-                continue
+        for request in tuple(self._held):
+            polling = request.held_s > polled_s
+            if polling and not self._open:
+                break  # later requests wait as well
             lost = request.attempts[-1:]
             replica = self._for_second(request, now_s) if lost else self._best(now_s)
-            if replica is not None and lost:
+            if replica is None:
+                if not polling:
+                    self._end(request)
+                    found.append((request, GIVE_UP if lost else FULL if self._open else NOBODY_READY))
+            elif lost:
                 self.retries += 1
                 found.append((request, self._second(request, replica, now_s, lost[0].payload)))
-            elif replica is not None:
-                found.append((request, self._attempt(request, replica, now_s, None)))
-            elif polling:
-                self._held.append(request)
             else:
-                self._end(request)
-                found.append((request, NOBODY_READY))
+                found.append((request, self._attempt(request, replica, now_s, None)))
         return found
 
     def hedge(self, request: P, now_s: float, payload: bytes | None = None) -> ReplicaAttempt[P] | None:
@@ -360,10 +365,11 @@ class Gateway(Generic[P]):
                 one.response_s = forgotten_s(one.response_s, best_s, now_s - self._ticked_s)
                 one.each_s = one.response_s / one.weight
         self._ticked_s = now_s
+        held_s = next(reversed(self._held)).held_s if self._held else -NEVER_S
         due = [
             one
             for one in self.replicas.values()
-            if not one.probing and (one.probe_at_s <= now_s or (self._held and one.weight and not one.ready))
+            if not one.probing and (one.probe_at_s <= now_s or (one.weight and not one.ready and one.polled_s < held_s))
         ]
         for one in due:
             one.probing = True
@@ -379,7 +385,9 @@ class Gateway(Generic[P]):
         replica.probe_at_s = now_s + self.policy.probe_s
         if not was and due_s > now_s:
             replica.probe_at_s = due_s  # it was ejected during the poll, and its back-off stays
-        elif ready is None:
+            return
+        replica.polled_s = now_s
+        if ready is None:
             if was:
                 self._fault(replica, now_s)
         else:
@@ -434,14 +442,22 @@ class Gateway(Generic[P]):
 
     def _may_hold(self, request: P) -> bool:
         """Return whether the request waits, because a replica that is out may report that it is ready."""
-        may_wait = request.may_wait and self.policy.routing != ALB
-        return may_wait and any(one.weight and not one.ready for one in self.replicas.values())
+        if not request.may_wait or self.policy.routing == ALB:
+            return False
+        tried = [attempt.replica for attempt in request.attempts]
+        return any(one.weight and not one.ready and one not in tried for one in self.replicas.values())
+
+    def _hold(self, request: P, now_s: float) -> str:
+        request.held_s = now_s
+        self._held[request] = None
+        return HOLD
 
     def _second(self, request: P, replica: ReplicaState, now_s: float, payload: bytes | None) -> ReplicaAttempt[P]:
         self._budget -= 1.0
         return self._attempt(request, replica, now_s, payload)
 
     def _attempt(self, request: P, replica: ReplicaState, now_s: float, payload: bytes | None) -> ReplicaAttempt[P]:
+        self._held.pop(request, None)
         replica.in_flight += 1
         attempt = ReplicaAttempt(request, replica, now_s, payload)
         request.attempts.append(attempt)
@@ -466,6 +482,7 @@ class Gateway(Generic[P]):
 
     def _end(self, request: P) -> None:
         request.under_way = False
+        self._held.pop(request, None)
         self.in_flight -= 1
         self.bytes -= request.size
         for attempt in request.attempts:

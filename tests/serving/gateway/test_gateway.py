@@ -169,6 +169,69 @@ def test_request_that_lost_its_replica_waits_for_one_that_was_ejected() -> None:
     assert (request, again(second).replica.url, gateway.retries) == (lost.request, A, 1)
 
 
+def test_request_waits_for_one_poll_of_each_replica() -> None:
+    """Two replicas drop packets, so one of them is always being polled; a later request starts their polls again."""
+    gateway: Gateway[InFlightRequest] = Gateway()
+    gateway.put({A: 1.0, B: 1.0}, 0.0)
+    a, b = gateway.tick(0.0)
+    gateway.probed(a, None, 0.5)
+    request, later = waiting(), waiting()
+    assert gateway.begin(request, 0.6) is HOLD
+    assert gateway.tick(0.6) == [a]
+    gateway.probed(b, None, 1.0)
+    assert gateway.begin(later, 1.2) is HOLD
+    assert gateway.tick(1.2) == [b]
+    gateway.probed(a, None, 1.6)
+    assert gateway.resumed(1.6) == [(request, NOBODY_READY)]
+    assert gateway.tick(1.6) == [], "the later request is content with the poll that ended after it came"
+    gateway.probed(b, None, 2.2)
+    assert gateway.resumed(2.2) == [(later, NOBODY_READY)]
+
+
+def test_poll_during_which_a_replica_was_ejected_does_not_count_for_a_request() -> None:
+    gateway: Gateway[InFlightRequest] = Gateway(GatewayPolicy(eject_after=1, backoff_s=30.0))
+    gateway.put({A: 1.0}, 0.0)
+    say_ready(gateway, 0.0)
+    (a,) = gateway.tick(1.0)
+    assert gateway.failed(begun(gateway), 1.0, began=True) is GIVE_UP
+    assert gateway.begin(waiting(), 1.0) is HOLD
+    gateway.probed(a, True, 1.1)
+    assert gateway.resumed(1.1) == []
+    assert gateway.tick(1.1) == [a]
+    gateway.probed(a, True, 1.2)
+    ((_, step),) = gateway.resumed(1.2)
+    assert again(step).replica is a
+
+
+def test_request_does_not_wait_for_the_replica_that_it_has_tried() -> None:
+    gateway: Gateway[InFlightRequest] = Gateway(GatewayPolicy(eject_after=1))
+    gateway.put({A: 1.0, B: 0.0}, 0.0)
+    say_ready(gateway, 0.0)
+    assert gateway.failed(again(gateway.begin(waiting(), 0.0)), 0.0, began=False) is GIVE_UP
+
+
+def test_held_request_ends_with_the_reason() -> None:
+    """B is ready, but has as many requests as it may have; or the list of replicas becomes empty."""
+    gateway: Gateway[InFlightRequest] = Gateway(GatewayPolicy(eject_after=1, most_per_replica=1))
+    gateway.put({A: 1.0, B: 1.0, C: 1.0}, 0.0)
+    asked = {replica.url: replica for replica in gateway.tick(0.0)}
+    gateway.probed(asked[A], True, 0.0)
+    lost = again(gateway.begin(waiting(7), 0.0))
+    gateway.probed(asked[B], True, 0.0)
+    begun(gateway)
+    assert gateway.failed(lost, 1.0, began=False) is HOLD
+    for replica in [asked[C], *gateway.tick(1.0)]:
+        gateway.probed(replica, False, 1.0)
+    assert gateway.resumed(1.0) == [(lost.request, GIVE_UP)]
+    gateway.put({C: 1.0}, 2.0)
+    request = waiting(7)
+    assert gateway.begin(request, 2.0) is HOLD
+    assert gateway.resumed(2.0) == []
+    gateway.put({}, 2.0)
+    assert gateway.resumed(2.0) == [(request, NOBODY_READY)]
+    assert gateway.bytes == 0
+
+
 def test_requests_are_held_only_within_the_limits_of_requests_in_flight() -> None:
     gateway: Gateway[InFlightRequest] = Gateway(GatewayPolicy(most_in_flight=1))
     gateway.put({A: 1.0}, 0.0)
@@ -553,7 +616,7 @@ class Anything(RuleBasedStateMachine):
     @initialize(most=st.integers(1, 12), each=st.integers(1, 6), after=st.integers(1, 3))
     def begin(self, most: int, each: int, after: int) -> None:
         self.gateway: Gateway[InFlightRequest] = Gateway(
-            GatewayPolicy(most_in_flight=most, most_per_replica=each, eject_after=after, retry_burst=8.0),
+            GatewayPolicy(most_in_flight=most, most_per_replica=each, eject_after=after, retry_burst=8.0)
         )
         self.held: set[InFlightRequest] = set()
         self.now_s = 0.0
@@ -594,6 +657,19 @@ class Anything(RuleBasedStateMachine):
     @rule(weights=st.dictionaries(st.sampled_from([A, B, C, "http://d:1"]), st.sampled_from([0.0, 0.5, 1.0, 3.0])))
     def put(self, weights: dict[str, float]) -> None:
         self.gateway.put(weights, self.now_s)
+        self.resume()
+
+    def resume(self) -> None:
+        for request, step in self.gateway.resumed(self.now_s):
+            self.held.remove(request)
+            if isinstance(step, ReplicaAttempt):
+                self.took(step)
+            else:
+                assert step in (NOBODY_READY, FULL, GIVE_UP)
+                del self.open_requests[request]
+        out = [one for one in self.gateway.replicas.values() if one.weight and not one.ready]
+        for request in self.held:
+            assert any(one.polled_s < request.held_s for one in out), "it waits for nothing"
 
     @rule(seconds=st.floats(0.0, 20.0), size=st.integers(0, 1000), count=st.integers(1, 3), may_wait=st.booleans())
     def requests(self, seconds: float, size: int, count: int, may_wait: bool) -> None:
@@ -650,15 +726,7 @@ class Anything(RuleBasedStateMachine):
     def probed(self, data: st.DataObject, ready: bool | None) -> None:
         replica = self.asked.pop(data.draw(st.integers(0, len(self.asked) - 1)))
         self.gateway.probed(replica, ready, self.now_s)
-        for request, step in self.gateway.resumed(self.now_s):
-            self.held.remove(request)
-            if isinstance(step, ReplicaAttempt):
-                self.took(step)
-            else:
-                assert step is NOBODY_READY
-                del self.open_requests[request]
-        polled = any(one.probing and not one.ready for one in self.gateway.replicas.values())
-        assert polled or not self.held, "they wait for nothing"
+        self.resume()
 
     @invariant()
     def counts_are_what_is_there(self) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from mark.serving.overflow.http_client import Reach
-from tests.serving.fake_replicas import FakeReplica, said
+from tests.serving.fake_replicas import HANG, FakeReplica, said
 from tests.serving.front import ADMIN, Front, run
 from tests.serving.test_server_process import folder as folder
 
@@ -66,8 +66,50 @@ def test_restarted_replica_gets_requests_before_its_next_poll_if_no_other_is_lef
             answers = await asyncio.gather(*(front.post() for _ in range(5)))
             assert [answer.status_code for answer in answers] == [200] * 5
             await again.stop()
-            refused = await front.post()
-            assert (refused.status_code, refused.json()) == (503, {"error": "no replica is ready"})
+            refused = [await front.post() for _ in range(2)]
+            assert [answer.status_code for answer in refused] == [503] * 2
+            said_why = [answer.json()["error"] for answer in refused]
+            assert said_why == ["the worker or replica was lost", "no replica is ready"]
+
+    run(main())
+
+
+def test_held_request_follows_the_list_of_replicas() -> None:
+    """The replica that is out never answers a poll: the request ends if its weight is 0, or goes to another one."""
+
+    async def main() -> None:
+        a, b = FakeReplica(ready=said()), FakeReplica(ready=said())
+        async with Front(a, b, policy={"probe_s": 3600.0}, probe_timeout_s=3600.0) as front:
+            a.ready = b""
+            for weights, status in (({a.url: 0}, 503), ({a.url: 1, b.url: 1}, 200)):
+                await front.client.put(ADMIN, json={})
+                await front.client.put(ADMIN, json={a.url: 1})
+                request = asyncio.create_task(front.post())
+                await front.until(lambda state: state["in_flight"])
+                await front.client.put(ADMIN, json=weights)
+                assert (await request).status_code == status
+
+    run(main())
+
+
+def test_request_that_was_held_for_longer_than_the_delay_has_a_second_copy() -> None:
+    async def main() -> None:
+        a, b = FakeReplica(then=lambda asked: HANG), FakeReplica()
+        policy = {"probe_s": 3600.0, "hedge_after_s": 0.01}
+        async with Front(a, b, policy=policy, probe_timeout_s=3600.0) as front:
+            await front.client.put(ADMIN, json={})
+            a.ready = b.ready = b""
+            await front.client.put(ADMIN, json={a.url: 1, b.url: 1})
+            request = asyncio.create_task(front.post())
+            await front.until(lambda state: state["in_flight"])
+            now = asyncio.get_running_loop().time
+            until_s = now() + 0.05
+            await front.until(lambda state: now() > until_s)
+            a.say(said())
+            await a.came.wait()
+            b.say(said())
+            assert (await request).status_code == 200
+            assert (await front.state())["hedges"] == 1
 
     run(main())
 
