@@ -321,7 +321,7 @@ def top_operation(suffix: str) -> dict[str, Any]:
     made["responses"]["200"]["headers"] = _WHO
     content = _content({_JSON: _ref("Top")})
     content[_JSON]["example"] = {"k": 10}
-    return made | {"parameters": [_KEY_HEADER, _HEADERS[0]], "requestBody": {"required": True, "content": content}}
+    return made | {"parameters": [_KEY_HEADER, *_HEADERS[:2]], "requestBody": {"required": True, "content": content}}
 
 
 def key_operation(action: str, suffix: str) -> dict[str, Any]:

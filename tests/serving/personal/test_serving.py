@@ -184,6 +184,8 @@ def test_routes_are_described(tower: Songs) -> None:
     paths = httpx.get(f"{tower.url}/openapi.json", trust_env=False).json()["paths"]
     assert {"/v2/models/songs/top", "/v2/models/songs/keys/{id}", "/v2/models/songs/personal"} <= paths.keys()
     assert set(paths["/v2/models/songs/keys/{id}"]) == {"get", "delete"}
+    headers = [one["name"] for one in paths["/v2/models/songs/top"]["post"]["parameters"]]
+    assert headers == ["mark-key", "x-request-id", "mark-deadline-ms"]
 
 
 # --- a table
