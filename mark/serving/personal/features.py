@@ -19,6 +19,7 @@ from mark.serving.personal.notes import Vector
 from mark.serving.personal.stage import vector_in
 
 _AT_ONCE = 16  # calls before readiness
+_MOST_ALONE_RT = 10.0  # RT_max's for calls of single items
 
 
 class NoVector(Exception):
@@ -30,7 +31,7 @@ class NoVector(Exception):
 
     @property
     def is_of_item(self) -> bool:
-        """Return whether the same item would fail again. Otherwise the stage was late, overloaded or unreachable."""
+        """Return whether the item is at fault. Otherwise the stage was late, overloaded or unreachable."""
         return self.reply.status <= 500 and self.reply.status not in (413, 429)
 
     def said(self) -> str:
@@ -65,6 +66,19 @@ class Features:
                 raise one
             vectors.append(one)
         return vectors
+
+    async def vectors_apart(self, items: Sequence[Any], identity: str) -> list[Vector | NoVector]:
+        """Return `vectors`, after another call, one at a time, for each item on which the model failed.
+
+        Another item of its batch may have been the cause, and the stage had no time to try each alone. After
+        `_MOST_ALONE_RT` the other items keep their errors.
+        """
+        found = await self.vectors(items, identity)
+        until_s = self._now() + _MOST_ALONE_RT * self._rt_max_s
+        for at, one in enumerate(found):
+            if isinstance(one, NoVector) and one.reply.status == 500 and self._now() < until_s:
+                (found[at],) = await self.vectors([items[at]], identity)
+        return found
 
     async def _vector(self, item: Any, deadline_s: float, identity: str) -> Vector:
         try:

@@ -127,7 +127,8 @@ class PersonalFeedback:
         self, feedback: Sequence[Feedback], size: int, told: TellsReasons, own: Sequence[int], to_ask: Sequence[int]
     ) -> None:
         assert self._features is not None, "only then there is something to ask"
-        found = await self._features.vectors([feedback[at].said["input"] for at in to_ask], feedback[to_ask[0]].id)
+        inputs = [feedback[at].said["input"] for at in to_ask]
+        found = await self._features.vectors_apart(inputs, feedback[to_ask[0]].id)
         self._bytes -= size
         by_place = dict(zip(to_ask, found, strict=True))
         if any(isinstance(one, NoVector) and not one.is_of_item for one in found):
