@@ -184,11 +184,14 @@ class ExpectedCostPolicy:
                     why = f"{better.count} {self._offers[better.offer].name} throughout would have cost less"
         if self._burst is not None:
             counts[self._burst.place] += stay
-        if counts.sum() <= self._least(forecast):
+        least = self._least(forecast)
+        if counts.sum() <= least:
             why = "an instance must be there when a request comes"
         kept, spare = counts, np.zeros_like(counts)
         if not context.first:
             kept, spare = self._with_spares(counts, running, context, float(forecast.mean_at(0.5)[0]))
+            more = self._until_ready(kept, least, context.fleet, terms)
+            kept, spare = kept + more, spare + more
         capacity_rps = float(counts @ usable_rps)
         plan = Plan(
             at_s=context.now_s,
@@ -395,6 +398,19 @@ class ExpectedCostPolicy:
         )
         kept = np.maximum(counts, possible)
         return kept, np.clip(kept - ready - need, 0, spares)
+
+    def _until_ready(self, kept: IntArray, least: int, fleet: Fleet, terms: SpotTerms) -> IntArray:
+        """Return how many ready instances beyond `kept` stay, the cheapest first, until `least` serve: (pools,).
+
+        The program counts booting instances as serving, so it ends an instance whose replacement boots if requests
+        alone do not pay for it.
+        """
+        ready, more = self._ready(fleet), np.zeros_like(kept)
+        left = least - int(np.minimum(kept, ready).sum())
+        for i in np.argsort(terms.usd_per_hour, kind="stable"):
+            more[i] = np.clip(ready[i] - kept[i], 0, max(0, left))
+            left -= more[i]
+        return more if self._allowed(kept + more) else np.zeros_like(kept)
 
     def _missing(
         self, counts: IntArray, running: IntArray, ready: IntArray, context: PlanningContext, load_rps: float

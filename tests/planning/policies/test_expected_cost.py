@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from mark.domain.arrays import FloatArray
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.load import Forecast
-from mark.domain.offer import Delay
+from mark.domain.offer import Delay, Market
 from mark.domain.plan import Plan
 from mark.domain.service import ResolvedService
 from mark.planning.market.own_boots import OwnBoots
 from mark.planning.planner import PlanningContext
 from mark.planning.policies.alternatives import weigh
 from mark.planning.policies.expected_cost import ExpectedCostMemory, ExpectedCostPolicy
-from tests.planning.build import fleet, forecast, resolved, sold, usual
+from tests.planning.build import Minutes, fleet, forecast, resolved, sold, usual
 
 SMALL, LARGE = "small/on-demand", "large/on-demand"
 
@@ -214,6 +214,20 @@ def test_least_number_of_instances_is_of_the_type_that_costs_least_with_its_call
     for least, counts in ((0, {}), (1, {LARGE: 1})):
         of = resolved(sold("small", 0.7), sold("large", 0.72), latencies_ms=types, min_instances=least)
         assert decided(of, Fleet(()), forecast(9.0), first=True).counts == counts
+
+
+@pytest.mark.parametrize("function_ms", [None, 380.0])
+@pytest.mark.parametrize("least", [1, 2])
+def test_least_number_of_instances_serves_while_cheaper_ones_boot(least: int, function_ms: float | None) -> None:
+    """Three requests a minute do not pay for an instance on demand, but it stays until spot instances serve."""
+    on_demand, spot = sold("small", 0.1), sold("small", 0.03, Market.SPOT)
+    of = resolved(on_demand, spot, latencies_ms={"small": 100.0}, function_ms=function_ms, min_instances=least)
+    playing = Minutes(ExpectedCostPolicy("mark", of), of)
+    playing.ready = {SMALL: least}
+    for _ in range(playing.boot):
+        counts = playing.minute(0.05, forecast=forecast(0.05))
+        assert counts == {SMALL: least, "small/spot": least}
+    assert playing.minute(0.05, forecast=forecast(0.05)) == {"small/spot": least}
 
 
 def test_functions_alone_and_no_forecast_are_said() -> None:
