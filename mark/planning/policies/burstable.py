@@ -204,7 +204,7 @@ class Burst:
         """Return the program without the instances that credits decide, and how many of `those` stay beside its plan.
 
         The burstable's column counts new ones: they also cost their renewal, and their number is limited by the starts
-        left.
+        left. Running ones that do not stay by themselves may fill it without a start.
         """
         j, size_rps = self.place, float(program.capacity_rps[self.place])
         price_usd = float(program.usd_per_step[j])
@@ -212,7 +212,8 @@ class Burst:
         usd_per_step, running, most = program.usd_per_step.copy(), program.running.copy(), program.most.copy()
         usd_per_step[j] += boot_usd(self.offer) * STEP_S / life_s(self.offer)
         running[j] = 0
-        most[j] = min(int(most[j]), starts_left([one.launched_s for one in memory], now_s))
+        left = starts_left([one.launched_s for one in memory], now_s)
+        most[j] = min(int(most[j]), left + len(those) - len(kept))
         return (
             replace(
                 program,

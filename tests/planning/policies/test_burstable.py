@@ -218,6 +218,14 @@ def test_the_replacement_is_launched_before_the_credits_end() -> None:
     assert bought(1.6 * 3) == 1
 
 
+def test_the_last_instance_stays_when_no_starts_are_left() -> None:
+    """Without requests a burstable does not pay, but it is the cheapest instance that may be there for one."""
+    memory = ExpectedCostMemory(tuple(Seen(100 + n, -60.0, 60.0, -60.0) for n in range(RESERVE)))
+    context = PlanningContext(0.0, mixed(), Fleet((started(1, 60.0),)), forecast(0.0))
+    plan, _ = ExpectedCostPolicy("mark", context.resolved).plan(context, memory)
+    assert plan.counts == {T2.name: 1}
+
+
 def test_the_first_fleet_takes_no_more_than_the_reserve() -> None:
     of = mixed()
     planner = ExpectedCostPolicy("mark", of)
