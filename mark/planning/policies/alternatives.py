@@ -73,13 +73,17 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """A decision beside its alternatives, cheapest first. `overflow` names its fate: function calls, or misses."""
+    """A decision beside its alternatives, cheapest first. `overflow` names its fate: function calls, or misses.
+
+    Alternatives may have fewer instances than `min_instances`, the service's least number.
+    """
 
     belief: LoadBelief
     over_s: float
     overflow: str
     chosen: Alternative
     alternatives: tuple[Alternative, ...]
+    min_instances: int = 0
 
     @property
     def saved_usd_per_hour(self) -> float | None:
@@ -156,7 +160,7 @@ class _Scales:
         self._stopped = np.array([stopped[name] for name in self._names])
         self._committed = [resolved.committed.get(name, 0) for name in self._names]
         self._listed_usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])
-        self._most = resolved.service.max_instances
+        self._least, self._most = resolved.service.min_instances, resolved.service.max_instances
         self._most_usd_per_hour = resolved.service.max_usd_per_hour * (1.0 + 1e-9)  # so that rounding forbids no fleet
         self._first = context.first
         live = context.fleet.live()
@@ -193,6 +197,7 @@ class _Scales:
             "function calls" if self._functions_in_time else "misses of the SLO",
             chosen,
             tuple(sorted(found.values(), key=lambda one: (one.usd_per_hour, one.label))),
+            self._least,
         )
 
     def _belief(self, plan: Plan) -> LoadBelief:
@@ -301,8 +306,10 @@ class _Scales:
         kept = steps - ready[:, None]
         worth = STEP_S * worth_usd * served - usd_per_step[:, None] * kept
         # Running instances stay at least for a minute, leaving ones until they are replaced; new ones may leave as soon
-        # as they are ready.
+        # as they are ready. The service's least number stays throughout.
         least = np.where(kind == _NEW, ready, np.where(kind == _LEAVES, swapped, 1))[:, None]
+        stays = kind != _LEAVES
+        least[stays & (np.cumsum(stays) <= self._least)] = self._steps
         most = np.where(kind == _LEAVES, swapped, self._steps)[:, None]
         last = np.argmax(np.where((steps >= least) & (steps <= most), worth, -np.inf), axis=1)
         launches_usd = np.where((kind == _NEW) & paid, self._boot_usd[offer, resumed], 0.0)
@@ -354,9 +361,11 @@ class _Scales:
         """Return the best fleet of one offer alone, if a request is worth `worth_usd`."""
         top_rps = self._saved.spacing_rps * (len(self._saved.served) - 1)
         by_price = math.floor(self._most_usd_per_hour / float(self._listed_usd_per_hour[i]))
-        most = max(self._running[i], min(self._most, by_price, math.ceil(top_rps / float(self._usable_rps[i]))))
+        enough = max(self._least, math.ceil(top_rps / float(self._usable_rps[i])))
+        most = max(self._running[i], min(self._most, by_price, enough))
         stack = [(i, _STAYS if k < self._running[i] else _NEW, k) for k in range(most)]
         instances, launches, served = self._stacked(stack, worth_usd)
         gain = np.cumsum(STEP_S * worth_usd * served - instances - launches)
-        count = int(np.argmax(np.concatenate(([0.0], gain))))
+        least = min(self._least, most)
+        count = least + int(np.argmax(np.concatenate(([0.0], gain))[least:]))
         return [count if j == i else 0 for j in range(len(self._names))]

@@ -321,7 +321,9 @@ def saved_words(weighed: Weighed) -> str:
     if saved is None:
         return "There was no alternative."
     words = f"Expected to cost {_less(saved)} than the best alternative"
-    if saved < 0.0:
+    if saved < 0.0 and sum(weighed.alternatives[0].counts.values()) < weighed.min_instances:
+        words = f"The best alternative is priced {usd(-saved)}/h lower, but min_instances is {weighed.min_instances}"
+    elif saved < 0.0:
         words = (
             f"The best alternative is priced {usd(-saved)}/h lower; unlike the plan, these prices let an instance "
             "stop and come back only if the fleet launches one now"

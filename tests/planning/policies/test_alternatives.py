@@ -132,6 +132,19 @@ def test_what_is_no_longer_needed_is_paid_for_a_minute() -> None:
     assert found.saved_against_kept_usd_per_hour is None
 
 
+@pytest.mark.parametrize("least", [1, 2])
+def test_least_number_of_instances_is_paid_throughout(least: int) -> None:
+    """Without requests they pay for nothing. A third one is ended after a minute."""
+    of = usual(min_instances=least)
+    found = weighed(plan(small=least), context(0.0, of=of))
+    assert found.chosen.instances_usd_per_hour == pytest.approx(0.2 * least)
+    assert labelled(found, f"{least} large/on-demand").instances_usd_per_hour == pytest.approx(1.5 * least)
+    kept = labelled(weighed(plan(small=least), context(0.0, {"small": 3}, of)), KEPT)
+    assert kept.instances_usd_per_hour == pytest.approx(0.2 * (least + (3 - least) / MINUTES))
+    assert found.alternatives[0].label == NONE
+    assert found.alternatives[0].usd_per_hour < 1e-6
+
+
 def test_alternatives_are_listed_cheapest_first() -> None:
     found = weighed(plan(large=1), context(150.0, running={"small": 3}))
     labels = {one.label for one in found.alternatives}

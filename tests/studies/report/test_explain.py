@@ -116,6 +116,8 @@ def test_a_choice_that_looks_dearer_than_another_says_so() -> None:
     assert held.startswith(f"{dearer} The plan costs $")
     assert held.endswith("/h less than leaving the fleet as it is.")
     assert saved_words(replace(weighed, alternatives=())) == "There was no alternative."
+    fewer = saved_words(replace(weighed, min_instances=9))
+    assert fewer == "The best alternative is priced $0.16/h lower, but min_instances is 9."
 
 
 def test_an_empty_plan_is_a_sentence_not_an_empty_table() -> None:
