@@ -22,6 +22,7 @@ import numpy as np
 from mark.domain.arrays import BoolArray, FloatArray, IntArray
 from mark.domain.backoff import OFFER
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, LAUNCH_CREDIT_STARTS_PER_DAY, UNBILLED_PENDING_S
+from mark.domain.fleet import Fleet, Phase
 from mark.domain.offer import Delay, Market, Offer
 from mark.domain.plan import Plan, Target
 
@@ -225,13 +226,15 @@ class Pools:
         _, usd = replacing(USUAL_LOSS, instead.boot, instead.usd_per_s, missing_usd_per_s)
         return usd / USUAL_LOSS + boot_usd(self.offers[i])
 
-    def spread(self, counts: IntArray, live: Mapping[str, int], terms: SpotTerms) -> dict[str, int]:
+    def spread(self, counts: IntArray, fleet: Fleet, terms: SpotTerms) -> dict[str, int]:
         """Return counts by offer name for counts by pool, spread so that a wave takes as little as possible.
 
         Running instances stay. New ones go, one by one, to the member with the fewest, among the available members that
-        are as cheap as the cheapest; surplus ones are taken from the member with the most. Ties are broken by name.
+        are as cheap as the cheapest; surplus ones are taken from the member with the most. Ties end booting instances,
+        and are otherwise broken by name.
         """
-        usd = terms.offer_usd_per_hour
+        usd, live = terms.offer_usd_per_hour, fleet.live()
+        boots = Counter(i.offer for i in fleet.instances if i.phase is Phase.PENDING and i.interruption_at_s is None)
         result: dict[str, int] = {}
         for wanted, members in zip(counts, self.members, strict=True):
             have = {i: int(live.get(self.names[i], 0)) for i in members}
@@ -241,7 +244,9 @@ class Pools:
             for _ in range(int(wanted) - sum(have.values())):
                 have[min(equal, key=lambda i: (have[i], self.names[i]))] += 1
             for _ in range(sum(have.values()) - int(wanted)):
-                have[max(members, key=lambda i: (have[i], self.names[i]))] -= 1
+                one = max(members, key=lambda i: (have[i], boots[self.names[i]] > 0, self.names[i]))
+                have[one] -= 1
+                boots[self.names[one]] -= 1
             result.update((self.names[i], n) for i, n in have.items() if n > 0)
         return result
 

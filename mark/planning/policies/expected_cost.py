@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -195,7 +194,7 @@ class ExpectedCostPolicy:
         capacity_rps = float(counts @ usable_rps)
         plan = Plan(
             at_s=context.now_s,
-            targets=self._targets(kept, spare, running, live, terms, forecast, context, saved, usd_per_overflow, why),
+            targets=self._targets(kept, spare, running, terms, forecast, context, saved, usd_per_overflow, why),
             predictor=forecast.predictor,
             standbys=self._standbys(counts, context, terms),
             warm=self._warm(max(saved.passed_on_rps(capacity_rps), self._burst_rps(forecast) - capacity_rps)),
@@ -441,7 +440,7 @@ class ExpectedCostPolicy:
         if not spot:
             return ()
         rates = {o.name: float(r) for o, r in zip(pools.offers, terms.interruptions_per_hour, strict=True)}
-        planned = pools.spread(counts, context.fleet.live(), terms)
+        planned = pools.spread(counts, context.fleet, terms)
         return planned_standbys(
             [(o, c.capacity_rps) for o, c in sold if o.market is Market.BURSTABLE],
             max((o.boot for o, _ in sold if o.market is Market.SPOT), key=lambda boot: boot.mean_s),
@@ -473,7 +472,6 @@ class ExpectedCostPolicy:
         kept: IntArray,
         spare: IntArray,
         running: IntArray,
-        live: Mapping[str, int],
         terms: SpotTerms,
         forecast: Forecast,
         context: PlanningContext,
@@ -493,7 +491,7 @@ class ExpectedCostPolicy:
                 f", priced at ${1e6 * usd_per_overflow:,.2f} a million; {percent(unspent, 0)} of their budget is left"
             )
         targets, unit = [], self._resolved.service.unit
-        for name, count in self._pools.spread(kept, live, terms).items():
+        for name, count in self._pools.spread(kept, context.fleet, terms).items():
             i = self._pools.pool_of[name]
             step = 0 if context.first else min(int(self._boot_steps[i]), forecast.steps - 1)
             high_rps = float(forecast.mean_at(0.9)[step])

@@ -251,9 +251,9 @@ def test_spreading_keeps_the_number_and_what_runs(live: tuple[int, int, int], wa
     names = [A.name, B.name, C.name]
     before = dict(zip(names, live, strict=True))
     beliefs = {f"small/spot/{zone}": Belief(until_s=1.0) for zone in out}
-    after = of.spread(np.array([wanted]), before, of.terms(beliefs, 0.0, 2e-5))
+    after = of.spread(np.array([wanted]), fleet(before), of.terms(beliefs, 0.0, 2e-5))
     assert sum(after.values()) == wanted
-    assert after == of.spread(np.array([wanted]), before, of.terms(beliefs, 0.0, 2e-5))
+    assert after == of.spread(np.array([wanted]), fleet(before), of.terms(beliefs, 0.0, 2e-5))
     change = {name: after.get(name, 0) - before[name] for name in names}
     assert all(n >= 0 for n in change.values()) or all(n <= 0 for n in change.values())
     grown = [name for name in names if change[name] > 0]
@@ -267,15 +267,24 @@ def test_spreading_keeps_the_number_and_what_runs(live: tuple[int, int, int], wa
 def test_no_wave_of_one_zone_takes_more_than_its_part() -> None:
     """Ten instances over four equal zones: at most three in each, and equal zones in order of name."""
     of = pools(spot("d"), A, B, C)
-    after = of.spread(np.array([10]), {}, of.terms({}, 0.0, 2e-5))
+    after = of.spread(np.array([10]), Fleet(()), of.terms({}, 0.0, 2e-5))
     assert after == {"small/spot/a": 3, "small/spot/b": 3, "small/spot/c": 2, "small/spot/d": 2}
+
+
+@pytest.mark.parametrize(("serves", "boots"), [(A, B), (B, A)])
+def test_surplus_instance_of_a_zone_that_boots_ends_first(serves: Offer, boots: Offer) -> None:
+    of = pools(A, B, C)
+    there = fleet({serves.name: 2}, pending={boots.name: 2})
+    assert of.spread(np.array([3]), there, of.terms({}, 0.0, 2e-5)) == {serves.name: 2, boots.name: 1}
+    one = fleet({serves.name: 1}, pending={boots.name: 1})
+    assert of.spread(np.array([1]), one, of.terms({}, 0.0, 2e-5)) == {serves.name: 1}
 
 
 def test_a_zone_that_is_taken_more_often_is_left_out() -> None:
     """Its expected price exceeds the others' by more than the tolerance."""
     of = pools(A, B, C)
     beliefs = {B.name: Belief(held_h=1.0, losses=2.0), A.name: Belief(held_h=50.0), C.name: Belief(held_h=50.0)}
-    assert set(of.spread(np.array([6]), {}, of.terms(beliefs, 0.0, 2e-4))) == {A.name, C.name}
+    assert set(of.spread(np.array([6]), Fleet(()), of.terms(beliefs, 0.0, 2e-4))) == {A.name, C.name}
 
 
 def test_launches_stay_within_the_room_there_is() -> None:
