@@ -243,8 +243,9 @@ class Decider:
         return {**state.beliefs, **{o: replace(b, until_s=max(b.until_s, held[o])) for o, b in put_off.items()}}
 
     def _not_empty(self, plan: Plan, fleet: Fleet) -> Plan:
-        """Return the plan with at least `min_instances`, which some planners do not count, or cannot buy at present.
+        """Return the plan with at least `min_instances`.
 
+        Some planners do not count them, and others cannot buy them at present.
         Missing instances are of the cheapest offer that runs, or of the SLO monitor's offer if none runs.
         """
         missing = self._resolved.service.min_instances - sum(plan.counts.values())
