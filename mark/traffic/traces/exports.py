@@ -228,7 +228,7 @@ def _nested(documents: Sequence[object], path: Path, form: str = "JSON", none: s
         raise BadInput("points stand at several places: keep one of them", str(path), ", ".join(sorted(places))[:120])
     if len(series) == 1:
         found = _rows(series[0].rows, path)
-        if found is not None and all(is_time(values[0]) for values in found.columns.values()):
+        if found is not None and all(_holds_times(key, values) for key, values in found.columns.items()):
             raise BadInput("the points hold times and nothing else that is known", str(path), series[0].place)
         return found and _of_one(replace(found, form=form), series[0])
     common = set.intersection(*(set(one.stated.items()) for one in series))
@@ -253,10 +253,10 @@ def _of_one(found: Export, series: Points) -> Export:
     known = said.kind is not Kind.UNKNOWN or meaning_of(f'requests{{facet="{name}"}}').kind is Kind.PART
     names = {key: key for key in found.columns}
     for key, values in found.columns.items() if name else ():
-        if is_time(next((value for value in values if value is not None), None)) or plain_numbers(values) is None:
-            continue
         if key in VALUES:
             names[key] = name
+        elif _holds_times(key, values) or plain_numbers([cell for cell in values if not is_missing(cell)]) is None:
+            continue
         elif known and key == "count" and said.kind is Kind.MEASURE:
             names[key] = re.sub(r"\W+", "_", name) + "_count"  # of a histogram
         elif known:
@@ -264,6 +264,11 @@ def _of_one(found: Export, series: Points) -> Export:
     meanings = {names["count"]: Meaning(Kind.UNCLEAR)} if "count" in names and name and said.counts else {}
     columns = {names[key]: values for key, values in found.columns.items()}
     return replace(found, columns=columns, meanings=meanings, stated=list(series.stated.items()))
+
+
+def _holds_times(key: str, values: Sequence[object]) -> bool:
+    """Return whether a column holds times. A large number in a field of values may look like one."""
+    return key not in VALUES and is_time(next((value for value in values if not is_missing(value)), None))
 
 
 def _log_lines(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mark.domain.errors import BadInput
-from mark.traffic.traces.cells import is_missing, plain_numbers
+from mark.traffic.traces.cells import is_missing, plain_numbers, read_numbers
 from mark.traffic.traces.meanings import meaning_of
 from mark.traffic.traces.stated import CUMULATIVE
 from mark.traffic.traces.times import as_times
@@ -196,7 +196,8 @@ def _pairs(held: list[object], place: tuple[str, ...], where: str) -> list[Mappi
         raise BadInput("points of time and value are needed", where, str(wrong)[:60])
     value_first = place[-1:] == (_VALUE_FIRST,) or not is_time(first[0])
     pairs = [pair[::-1] if value_first else pair for pair in held if isinstance(pair, list)]
-    name = UNNAMED if all(value is None or _is_number(value) or is_missing(value) for _, value in pairs) else LINE
+    cells = [value for _, value in pairs]
+    name = UNNAMED if all(map(is_missing, cells)) or read_numbers(cells) is not None else LINE
     return [{TIME: time, name: value} for time, value in pairs]
 
 

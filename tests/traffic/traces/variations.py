@@ -1234,6 +1234,18 @@ case(
     json.dumps({"data": {"events": [{"at": e + i * i % 37, "x": {"y": 1}} for i, e in enumerate(epochs)]}}),
     None,
 )
+lacking = [[None if i == 7 else c, epochs[i]] for i, c in enumerate(C)]
+for number, (target, truth) in enumerate(
+    (("latency.p99", None), ("requests.count", S - C[7]), ("rps", 60 * (S - C[7]))), 75
+):
+    case(f"M{number} Graphite's {target} with a null", json.dumps([{"target": target, "datapoints": lacking}]), truth)
+idle = [one for i, one in enumerate(stamped("total", C)) if i != 7] + [{"timeStamp": iso(7, form=Z)}]
+case("M78 Azure's errors with a minute without any", azures(azure("Http5xx", idle)), None)
+for number, start in ((79, 1_500_000_000), (80, 20_200_101)):
+    large = [[e, str(start + n)] for e, n in zip(epochs, counter(0), strict=False)]
+    answer = {"data": {"resultType": "matrix", "result": [{"metric": {"__name__": "requests_total"}, "values": large}]}}
+    case(f"M{number} Prometheus' counter that looks like times from {start}", json.dumps(answer), S - C[0])
+case("M81 units beside the numbers of pairs", json.dumps({"errors": [[e, f"{c} req/s"] for e, c in pairs]}), None)
 # G: years of two digits, 24:00, weeks, and epoch seconds at steps of thousands.
 draws = random.Random(5)
 versions = [
