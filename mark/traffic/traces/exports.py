@@ -251,24 +251,36 @@ def _of_one(found: Export, series: Points) -> Export:
     """
     name, said = series.labelled, meaning_of(series.labelled)
     known = said.kind is not Kind.UNKNOWN or meaning_of(f'requests{{facet="{name}"}}').kind is Kind.PART
+    hint = name or series.hint
     names = {key: key for key in found.columns}
-    for key, values in found.columns.items() if name else ():
+    for key, values in found.columns.items() if hint else ():
         if key in VALUES:
-            names[key] = name
-        elif _holds_times(key, values) or plain_numbers([cell for cell in values if not is_missing(cell)]) is None:
+            names[key] = hint
+        elif not (known or (series.hint and _is_plain(key, series.hint))) or not _holds_numbers(key, values):
             continue
-        elif known and key == "count" and said.kind is Kind.MEASURE:
-            names[key] = re.sub(r"\W+", "_", name) + "_count"  # of a histogram
-        elif known:
-            names[key] = f"{name} {key}"
+        elif key == "count" and meaning_of(hint).kind is Kind.MEASURE:
+            names[key] = re.sub(r"\W+", "_", hint) + "_count"  # of a histogram
+        else:
+            names[key] = f"{hint} {key}"
     meanings = {names["count"]: Meaning(Kind.UNCLEAR)} if "count" in names and name and said.counts else {}
     columns = {names[key]: values for key, values in found.columns.items()}
     return replace(found, columns=columns, meanings=meanings, stated=list(series.stated.items()))
 
 
+def _is_plain(key: str, hint: str) -> bool:
+    """Return whether a hint applies to a field. One that is named as a count is no measure, but may be of errors."""
+    own = meaning_of(key).kind
+    return own is Kind.UNKNOWN or (own is Kind.COUNT and meaning_of(hint).kind is Kind.ERRORS)
+
+
 def _holds_times(key: str, values: Sequence[object]) -> bool:
     """Return whether a column holds times. A large number in a field of values may look like one."""
     return key not in VALUES and is_time(next((value for value in values if not is_missing(value)), None))
+
+
+def _holds_numbers(key: str, values: Sequence[object]) -> bool:
+    known = [value for value in values if not is_missing(value)]
+    return not _holds_times(key, values) and plain_numbers(known) is not None
 
 
 def _log_lines(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None:

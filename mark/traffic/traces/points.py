@@ -12,9 +12,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from mark.domain.errors import BadInput
 from mark.traffic.traces.cells import is_missing, plain_numbers, read_numbers
-from mark.traffic.traces.meanings import meaning_of
+from mark.traffic.traces.meanings import Kind, meaning_of
 from mark.traffic.traces.stated import CUMULATIVE
 from mark.traffic.traces.times import as_times
 
@@ -30,7 +32,7 @@ _STATISTICS = frozenset(["sum", "total", "count", "avg", "average", "min", "max"
 VALUES = frozenset([UNNAMED, "values", "asInt", "asDouble", "int64Value", "doubleValue"])
 _METRICS = ("expression", "__name__", "metricName", "metric_name", "metricId", "metric", "target")
 _NAMES = (*_METRICS, "name", "facet", "label", "Label", "Id", "key")  # of one object of several
-# Names of lists of any points.
+# Names of lists of any points, and of objects around any of them.
 _GENERAL = frozenset(
     [
         *(
@@ -46,19 +48,14 @@ _GENERAL = frozenset(
             "results",
             "rows",
         ),
-        *(
-            "records",
-            "items",
-            "entries",
-            "timeseries",
-            "timeSeries",
-            "metricValues",
-            "dataPoints",
-            "measurements",
-            "value",
-        ),
+        *("records", "items", "entries", "timeseries", "timeSeries", "metricValues", "dataPoints", "measurements"),
+        *("value", "response", "metrics", "payload", "body", "output", "stats", "chart", "charts", "graph", "panels"),
+        *("total", "totalResult"),
     ]
 )
+_OVER_TIME = re.compile(r"(?i)_?(?:over|by)_?time|time_?(?:line|series|buckets?)|^(?:time|(?:by_?)?(?:minute|hour))$")
+_TITLES = (*_METRICS, "name", "title", "description", "label", "legend", "query", "expr", "id")
+_TELLING = frozenset([Kind.MEASURE, Kind.STATISTIC, Kind.ERRORS, Kind.PART])
 _LABELS = frozenset(["metric", "labels", "tags", "attributes", "dimensions", "dimensionMap", "resource", "stream"])
 _LABELS |= {"metadatavalues"}
 _VALUE_FIRST = "datapoints"  # of Graphite
@@ -71,10 +68,14 @@ _START = re.compile(r"(?i)start")
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Points of one series: `rows` are objects. `name` and `labels` are those of the objects around."""
+    """Points of one series: `rows` are objects. `name` and `labels` are those of the objects around.
+
+    `hint` is a field on the way or a title, if it says that plain numbers are no requests of each row.
+    """
 
     place: str  # the fields on the way to them
     name: str
+    hint: str
     labels: Mapping[str, str]
     stated: Mapping[str, str] = field(default_factory=dict)
     rows: list[Mapping[str, object]] = field(default_factory=list)
@@ -195,10 +196,18 @@ def _pairs(held: list[object], place: tuple[str, ...], where: str) -> list[Mappi
     if wrong is not None:
         raise BadInput("points of time and value are needed", where, str(wrong)[:60])
     value_first = place[-1:] == (_VALUE_FIRST,) or not is_time(first[0])
+    if not value_first and _at_one_step([pair[1] for pair in held]) and not _at_one_step([pair[0] for pair in held]):
+        raise BadInput("both numbers of a pair may be the time, write it first and name it", where, str(first)[:60])
     pairs = [pair[::-1] if value_first else pair for pair in held if isinstance(pair, list)]
     cells = [value for _, value in pairs]
     name = UNNAMED if all(map(is_missing, cells)) or read_numbers(cells) is not None else LINE
     return [{TIME: time, name: value} for time, value in pairs]
+
+
+def _at_one_step(cells: Sequence[object]) -> bool:
+    """Return whether all cells may be times, and stand at one step."""
+    numbers = plain_numbers(cells) if all(map(is_time, cells[:2])) else None
+    return numbers is not None and len({*np.diff(numbers).tolist()}) == 1
 
 
 def _points(place: tuple[str, ...], around: _Around, where: str, rows: list[Mapping[str, object]]) -> Points:
@@ -222,15 +231,33 @@ def _points(place: tuple[str, ...], around: _Around, where: str, rows: list[Mapp
         stated["metricKind"] = "gauge"  # OpenTSDB added or averaged series
     named = (_name(held, _NAMES if listed else _METRICS) for held, listed in around)
     name = next(filter(None, named), "")
-    if not name and place and place[-1] not in _GENERAL and rows[0].keys() & VALUES:
-        name = place[-1]
+    hint = ""
+    if not name:
+        keys = [own for key in reversed(place) if key not in _GENERAL and (own := _OVER_TIME.sub("", key))]
+        hint = next(filter(_tells, [*keys, *_titles(around)]), "")
+        if rows[0].keys() & VALUES:
+            own = next(iter(keys), hint)
+            name = own if own == hint or _tells(own) else f"{hint} {own}".strip()
     if place[-2:-1] == ("gauge",) or stated.pop(_MONOTONIC, "True") == "False":
         stated["type"] = "gauge"
     if any(map(CUMULATIVE.fullmatch, stated.values())):  # their starts are those of the counter
         rows = [{key: value for key, value in row.items() if not _START.search(key)} for row in rows]
     elif "startTimeUnixNano" in rows[0]:
         rows = [{_ENDS.get(key, key): value for key, value in row.items()} for row in rows]
-    return Points(".".join(place), name, labels, stated, rows)
+    return Points(".".join(place), name, hint, labels, stated, rows)
+
+
+def _titles(around: _Around) -> Iterator[str]:
+    for held, _ in around:
+        metric = held.get("metric")
+        for one in (held, metric if isinstance(metric, dict) else {}):
+            yield from (text for key in _TITLES if isinstance(text := one.get(key), str))
+
+
+def _tells(text: str) -> bool:
+    """Return whether a name says that its numbers are no requests of each row: a rate, a part, a measure."""
+    said = meaning_of(text)
+    return said.kind in _TELLING or said.unit is not None or said.times != 1.0
 
 
 def _unit_of(units: Sequence[object]) -> str:

@@ -1246,6 +1246,24 @@ for number, start in ((79, 1_500_000_000), (80, 20_200_101)):
     answer = {"data": {"resultType": "matrix", "result": [{"metric": {"__name__": "requests_total"}, "values": large}]}}
     case(f"M{number} Prometheus' counter that looks like times from {start}", json.dumps(answer), S - C[0])
 case("M81 units beside the numbers of pairs", json.dumps({"errors": [[e, f"{c} req/s"] for e, c in pairs]}), None)
+rising_pairs = [[10**9 + n, e] for e, n in zip(epochs, counter(0), strict=False)]
+v = [{"t": e, "v": c} for e, c in pairs]
+nested: list[tuple[str, object, float | None]] = [
+    ("a rate above pairs", {"rps": {"data": pairs}}, 60 * S),
+    ("a measure far above pairs", {"cpu": {"series": [{"points": pairs}]}}, None),
+    ("errors above a total", {"errors": {"total": pairs}}, None),
+    ("errors above a count", {"errors": [{"t": e, "count": c} for e, c in pairs]}, None),
+    ("a measure above other fields", {"latency": v}, None),
+    ("a rate above other fields", {"rps": v}, 60 * S),
+    ("requests over time", {"requests_over_time": v}, S),
+    ("a title of a measure", {"title": "Latency p99 (ms)", "data": pairs}, None),
+    ("a query of a measure", {"query": "avg:system.cpu.user{*}", "values": pairs}, None),
+    ("a title of errors beside requests", {"title": "Errors", "data": [{"t": e, "requests": c} for e, c in pairs]}, S),
+    ("a measure under metric", {"metric": {"name": "latency"}, "values": pairs}, None),
+    ("pairs whose time may be the second", {"requests_total": rising_pairs}, None),
+]
+for number, (title, held, truth) in enumerate(nested, 82):
+    case(f"M{number} {title}", json.dumps(held), truth)
 # G: years of two digits, 24:00, weeks, and epoch seconds at steps of thousands.
 draws = random.Random(5)
 versions = [
