@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from mark.cloud.billing.cost_reports import checked_use, has_tag
+from mark.cloud.billing.invoice_lines import USED
 from mark.cloud.billing.line_items import ZERO, BillColumns, BillRow, LineItem
 from mark.cloud.billing.services import product_of
 from mark.domain.errors import BadInput
@@ -59,13 +60,13 @@ def items(
             raise BadInput("not a bill of AWS, whose prices mark knows", row.where("provider"), row.text("provider"))
         one = row.item()
         item_type = _type_of(row, one)
-        if item_type == "Usage" and not row.text("amount"):
+        if item_type in USED and not row.text("amount"):
             raise BadInput("is blank beside use", row.where("amount"))
         one = replace(
             one,
             product=product_of(one.product),
             item_type=item_type,
-            list_cost=row.number("list_cost") if item_type == "DiscountedUsage" else ZERO,
+            list_cost=row.dollars("list_cost") if item_type == "DiscountedUsage" else ZERO,
             is_selected=all(has_tag(row, (), key, value) for key, value in tags),
         )
         yield checked_use(one, row)

@@ -74,6 +74,8 @@ def test_same_month_as_cost_and_usage_report_counts_once(tmp_path: Path) -> None
         (Item(item_type="Interest"), "ChargeCategory.*Usage, Purchase, Tax.*Interest"),
         (Item(cost=""), "BilledCost.*blank beside use"),
         (Item(amount=""), "ConsumedQuantity.*blank beside use"),
+        (Item(cost=0.0, amount="", item_type="DiscountedUsage", list_cost=0.17), "ConsumedQuantity.*blank beside use"),
+        (Item(cost=0.0, item_type="DiscountedUsage", list_cost=0.17, currency="EUR"), "US dollars.*EUR"),
         (Item(cost=-1.0), "BilledCost.*negative beside use"),
         (Item(currency="EUR"), "US dollars.*EUR|EUR"),
     ],
