@@ -226,8 +226,12 @@ def _nested(documents: Sequence[object], path: Path, form: str = "JSON", none: s
         series = [one for one in series if one.place in places]
     if len(places) > 1 and not all(one.labelled for one in series):
         raise BadInput("points stand at several places: keep one of them", str(path), ", ".join(sorted(places))[:120])
+    for held in {id(held): held for one in series for held in one.around}.values():
+        refuse_part(held, path)
     if len(series) == 1:
         found = _rows(series[0].rows, path)
+        for held in series[0].around:
+            refuse_fewer(held, len(series[0].rows), found.columns if found is not None else {}, path)
         if found is not None and all(_holds_times(key, values) for key, values in found.columns.items()):
             raise BadInput("the points hold times and nothing else that is known", str(path), series[0].place)
         return found and _of_one(replace(found, form=form), series[0])
@@ -264,7 +268,16 @@ def _of_one(found: Export, series: Points) -> Export:
             names[key] = f"{hint} {key}"
     meanings = {names["count"]: Meaning(Kind.UNCLEAR)} if "count" in names and name and said.counts else {}
     columns = {names[key]: values for key, values in found.columns.items()}
+    meanings |= {key: Meaning(Kind.UNCLEAR) for key in columns if _may_be_sum(key, columns)}
     return replace(found, columns=columns, meanings=meanings, stated=list(series.stated.items()))
+
+
+def _may_be_sum(key: str, columns: Columns) -> bool:
+    """Return whether a value beside the documents of a bucket may be the requests, as a sum that Kibana calls `1`."""
+    if "doc_count" not in columns or not key.endswith(f" {UNNAMED}") or meaning_of(key).kind is not Kind.UNKNOWN:
+        return False
+    numbers = plain_numbers([cell for cell in columns[key] if not is_missing(cell)])
+    return numbers is not None and all(numbers == numbers.round())
 
 
 def _is_plain(key: str, hint: str) -> bool:

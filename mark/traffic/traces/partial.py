@@ -61,6 +61,10 @@ def refuse_part(whole: Mapping[str, object], path: Path) -> None:
         if found := incomplete(answer, ()):
             what = "the answer is not complete: ask again, or for a shorter time"
             raise BadInput(what, f"{path} {found[0]}", str(answer[found[0]]).lower())
+    errors = whole.get("errors") if "data" in whole else None
+    if isinstance(errors, list) and (one := next((one for one in errors if isinstance(one, dict)), {})).get("message"):
+        what = "GraphQL answered with an error, so that data may be missing"
+        raise BadInput(what, f"{path} errors", shown(str(one["message"]).encode()[:80]))
     shards = whole.get("_shards")
     if isinstance(shards, dict) and shards.get("failed"):
         raise BadInput("not all shards of Elasticsearch answered", f"{path} _shards.failed", shards["failed"])
@@ -117,7 +121,8 @@ def _goes_on(page: object) -> bool:
 def _next_key(answer: Mapping[str, object]) -> str | None:
     """Return the field with a token for the next page."""
     for key, value in answer.items():
-        if _NEXT.fullmatch(_plain(key)) and value not in (None, "", False, [], {}) and not _ended(answer):
+        drawn = key == "marker" and isinstance(value, dict)  # of a chart's points
+        if _NEXT.fullmatch(_plain(key)) and value not in (None, "", False, [], {}) and not drawn and not _ended(answer):
             return key
     return None
 

@@ -17,7 +17,7 @@ import numpy as np
 from mark.domain.errors import BadInput
 from mark.traffic.traces.cells import is_missing, plain_numbers, read_numbers
 from mark.traffic.traces.meanings import Kind, meaning_of
-from mark.traffic.traces.stated import CUMULATIVE
+from mark.traffic.traces.stated import CUMULATIVE, is_unit
 from mark.traffic.traces.times import as_times
 
 UNNAMED = "value"  # the column of a series without a name
@@ -58,6 +58,7 @@ _TITLES = (*_METRICS, "name", "title", "description", "label", "legend", "query"
 _TELLING = frozenset([Kind.MEASURE, Kind.STATISTIC, Kind.ERRORS, Kind.PART])
 _LABELS = frozenset(["metric", "labels", "tags", "attributes", "dimensions", "dimensionMap", "resource", "stream"])
 _LABELS |= {"metadatavalues"}
+_ABOUT = frozenset(["meta", "metadata", "info", "config", "options"])
 _VALUE_FIRST = "datapoints"  # of Graphite
 _MONOTONIC = "isMonotonic"  # of OpenTelemetry, as the two below; its units stand in braces if they are things
 _OVER = "aggregationTemporality"
@@ -70,14 +71,16 @@ _START = re.compile(r"(?i)start")
 class Points:
     """Points of one series: `rows` are objects. `name` and `labels` are those of the objects around.
 
-    `hint` is a field on the way or a title, if it says that plain numbers are no requests of each row.
+    `hint` is a field on the way or a title, if it says that plain numbers are no requests of each row. `around` are the
+    objects on the way, the inner ones first.
     """
 
     place: str  # the fields on the way to them
     name: str
     hint: str
     labels: Mapping[str, str]
-    stated: Mapping[str, str] = field(default_factory=dict)
+    stated: Mapping[str, str]
+    around: Sequence[Mapping[str, object]] = ()
     rows: list[Mapping[str, object]] = field(default_factory=list)
 
     @property
@@ -109,21 +112,33 @@ def series_of_points(documents: Sequence[object], where: str) -> list[Points]:
 
 
 def flattened(row: Mapping[str, object]) -> Mapping[str, object]:
-    """Return a row with the fields of objects in it that belong to the point or the request."""
+    """Return a row with the fields of objects in it that belong to the point or the request.
+
+    A field of an object whose name the row has already is called after the object, too.
+    """
     found: dict[str, object] = {}
     for name, value in row.items():
-        inner = value
+        inner: object = value
         if name == "results" and isinstance(value, list) and all(isinstance(one, dict) for one in value):
-            inner = {key: each for one in value for key, each in one.items()}  # of New Relic
+            inner = _merged(value)  # of New Relic
         if isinstance(inner, dict) and name in _AROUND:
-            found |= flattened(inner)
+            for key, each in flattened(inner).items():
+                found[f"{name} {key}" if found.get(key, row.get(key, each)) != each else key] = each
         elif isinstance(inner, dict) and name in _OF_REQUEST:
             found |= {f"{name}.{key}": each for key, each in inner.items()}
         elif isinstance(inner, dict) and inner and inner.keys() <= _STATISTICS and meaning_of(name).counts:
             found |= {f"{name} {key}": each for key, each in inner.items()}
+        elif isinstance(inner, dict) and "doc_count" in row and inner.keys() & {UNNAMED}:
+            found[f"{name} {UNNAMED}"] = inner[UNNAMED]  # of Elasticsearch
         else:
             found[name] = value
     return found
+
+
+def _merged(objects: Sequence[Mapping[str, object]]) -> Mapping[str, object] | None:
+    """Return the fields of several objects; None if two have one name."""
+    found = {key: each for one in objects for key, each in one.items()}
+    return found if len(found) == sum(map(len, objects)) else None
 
 
 def is_time(cell: object) -> bool:
@@ -178,7 +193,7 @@ def _beside(held: Mapping[str, object], where: str) -> list[Mapping[str, object]
     """Return the rows of lists of equal length, one of them of times and others of numbers."""
     lists = {key: value for key, value in held.items() if isinstance(value, list) and value}
     times = [key for key, value in lists.items() if "time" in key.lower() and is_time(value[0])]
-    numbers = [key for key, value in lists.items() if key not in times and _is_number(value[0])]
+    numbers = [key for key, value in lists.items() if key not in times and _are_numbers(value)]
     if len(times) != 1 or not numbers:
         return None
     if len({len(lists[key]) for key in (*times, *numbers)}) > 1:
@@ -195,10 +210,11 @@ def _pairs(held: list[object], place: tuple[str, ...], where: str) -> list[Mappi
     wrong = next((pair for pair in held if not isinstance(pair, list) or len(pair) != 2), None)
     if wrong is not None:
         raise BadInput("points of time and value are needed", where, str(wrong)[:60])
+    pairs = [pair for pair in held if isinstance(pair, list)]
     value_first = place[-1:] == (_VALUE_FIRST,) or not is_time(first[0])
-    if not value_first and _at_one_step([pair[1] for pair in held]) and not _at_one_step([pair[0] for pair in held]):
-        raise BadInput("both numbers of a pair may be the time, write it first and name it", where, str(first)[:60])
-    pairs = [pair[::-1] if value_first else pair for pair in held if isinstance(pair, list)]
+    if not value_first and _at_one_step([last for _, last in pairs]) and not _at_one_step([one for one, _ in pairs]):
+        raise BadInput("both numbers of a pair may be the time: write the time first", where, str(first)[:60])
+    pairs = [pair[::-1] for pair in pairs] if value_first else pairs
     cells = [value for _, value in pairs]
     name = UNNAMED if all(map(is_missing, cells)) or read_numbers(cells) is not None else LINE
     return [{TIME: time, name: value} for time, value in pairs]
@@ -224,7 +240,10 @@ def _points(place: tuple[str, ...], around: _Around, where: str, rows: list[Mapp
                 raise BadInput(what, f"{where} {key}", value)
             elif key == "query" and isinstance(value, dict):  # of OpenTSDB
                 stated |= {inner: str(said) for inner, said in value.items() if isinstance(said, str)}
+                stated |= {"interval": stated["downsample"].partition("-")[0]} if "downsample" in stated else {}
                 stated |= {"unit": "requests/s"} if value.get("rate") is True else {}
+            elif key in _ABOUT and isinstance(value, dict):
+                stated |= {inner: said for inner, said in value.items() if isinstance(said, str) and is_unit(inner)}
             elif isinstance(value, str | int | float):
                 stated[key] = _SAID.get((key, value), str(value).strip("{}"))
     if "aggregator" not in stated and any(held.get("aggregateTags") for held, _ in around):
@@ -244,7 +263,7 @@ def _points(place: tuple[str, ...], around: _Around, where: str, rows: list[Mapp
         rows = [{key: value for key, value in row.items() if not _START.search(key)} for row in rows]
     elif "startTimeUnixNano" in rows[0]:
         rows = [{_ENDS.get(key, key): value for key, value in row.items()} for row in rows]
-    return Points(".".join(place), name, hint, labels, stated, rows)
+    return Points(".".join(place), name, hint, labels, stated, [held for held, _ in around], rows)
 
 
 def _titles(around: _Around) -> Iterator[str]:
@@ -323,5 +342,5 @@ def _without_common(series: list[Points]) -> list[Points]:
     return [replace(one, labels=dict(i for i in one.labels.items() if i not in shared)) for one in series]
 
 
-def _is_number(value: object) -> bool:
-    return plain_numbers([value]) is not None
+def _are_numbers(values: Sequence[object]) -> bool:
+    return plain_numbers([value for value in values if not is_missing(value)]) is not None

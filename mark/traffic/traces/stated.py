@@ -226,6 +226,10 @@ def is_about_numbers(key: str) -> bool:
     return plain in _STATISTIC | _UNIT | _KIND | _TEMPORALITY or _SPAN.fullmatch(plain) is not None
 
 
+def is_unit(key: str) -> bool:
+    return _plain(key) in _UNIT | _STATISTIC
+
+
 _BETWEEN = "; "  # several units of a column
 _MOST_UNITS = 20
 _TITLES = frozenset({"title", "note", "notes", "remark", "comment", "description", "values", "hinweis", "label"})

@@ -1262,8 +1262,30 @@ nested: list[tuple[str, object, float | None]] = [
     ("a measure under metric", {"metric": {"name": "latency"}, "values": pairs}, None),
     ("pairs whose time may be the second", {"requests_total": rising_pairs}, None),
 ]
-for number, (title, held, truth) in enumerate(nested, 82):
-    case(f"M{number} {title}", json.dumps(held), truth)
+for number, (title, held, wanted) in enumerate(nested, 82):
+    case(f"M{number} {title}", json.dumps(held), wanted)
+named_rows = [{"time": e, "requests": c} for e, c in pairs]
+twice = [{"time": e, "sum": {"requests": c}, "data": {"requests": 3 * c}} for e, c in pairs]
+doubled = [{**one, "results": [{"count": c}, {"count": 2 * c}]} for one, c in zip(relics, C, strict=True)]
+bucket_sums = [one | {"1": {"value": 9 * one["doc_count"]}} for one in buckets]
+bucket_means = [one | {"1": {"value": 0.3 * one["doc_count"]}} for one in buckets]
+answers: list[tuple[str, object, float | None]] = [
+    ("a page within", {"a": {"b": {"pageInfo": {"hasNextPage": True}, "nodes": named_rows}}}, None),
+    ("a token within", {"results": [{"name": "requests", "nextToken": "x", "values": pairs}]}, None),
+    ("a marker of a chart", {"series": [{"name": "requests", "marker": {"radius": 2}, "data": pairs}]}, S),
+    ("a limit within", {"a": {"b": {"limit": N, "requests": pairs}}}, None),
+    ("a total within", {"a": {"b": {"total": 10 * N, "requests": pairs}}}, None),
+    ("GraphQL's errors", zones | {"errors": [{"message": "timed out"}]}, None),
+    ("a unit beside the points", {"meta": {"unit": "percent"}, "values": pairs}, None),
+    ("OpenTSDB's longer steps", [tsdb | {"query": {"downsample": "5m-sum"}}], None),
+    ("requests twice in a row", {"data": twice}, None),
+    ("counts twice in a row", {"timeSeries": doubled}, None),
+    ("sums beside documents", {"aggregations": {"2": {"buckets": bucket_sums}}}, None),
+    ("means beside documents", {"aggregations": {"2": {"buckets": bucket_means}}}, S),
+    ("a null first", {"timestamps": epochs[:N], "requests": [None, *C[1:]], "cpu": [3.5] * N}, S - C[0]),
+]
+for number, (title, held, wanted) in enumerate(answers, 94):
+    case(f"M{number} {title}", json.dumps(held), wanted)
 # G: years of two digits, 24:00, weeks, and epoch seconds at steps of thousands.
 draws = random.Random(5)
 versions = [
