@@ -190,13 +190,15 @@ def _numbers(values: Sequence[object]) -> FloatArray | None:
 
 def _of_numbers(name: str, numbers: FloatArray, form: str | None) -> Times | None:
     low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
-    if low >= _FIRST_HOUR and _are_hours(numbers[np.isfinite(numbers)]):
+    known = numbers[np.isfinite(numbers)]
+    of_minutes = np.floor(known / 100.0)  # 2605011030, whose year has two digits, would be a second of the year 2052
+    if low >= _FIRST_HOUR and (_are_hours(known) or (np.all(known % 100.0 < 60.0) and _are_hours(of_minutes))):
         return None  # 2026050110, an hour of a day, would be a second of the year 2034
     said = _PER_SECOND[form] if form in FROM_START else _per_second_of(name)
     for written, per_second in _EPOCHS:
         open_unit = per_second == 1.0 and not _SINCE_1970.search(name) and _are_thousands(numbers)
-        known = said == per_second or (said is None and not open_unit)
-        if known and low >= FIRST_S * per_second and high <= LAST_S * per_second:
+        is_unit = said == per_second or (said is None and not open_unit)
+        if is_unit and low >= FIRST_S * per_second and high <= LAST_S * per_second:
             return Times(numbers / per_second, written, since_1970=True)
     unit = _SINCE_START.get(name.strip().lower())
     return None if unit is None else Times(numbers * unit[1], f"{unit[0]} since the start", since_1970=False)
@@ -297,6 +299,8 @@ def _as_iso(match: re.Match[str], order: str | None, *, zoned: bool = True) -> s
     if parts["H"] is None:
         return f"{text}T00:00:00"
     if half := parts.get("half"):
+        if ends_day:
+            return ""
         hour = hour % 12 + 12 * (half in "Pp")
     text += f"T{hour:02}:{parts['M'] or '00'}:{parts['S'] or '00'}"
     if fraction := parts.get("f"):

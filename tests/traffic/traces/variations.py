@@ -1319,6 +1319,13 @@ clocks = [(iso(i, form="%H.%M.%S"), c) for i, c in enumerate(C)]
 case("G26 clocks with points and no date", table(["Tageszeit", "Anfragen"], clocks, ";"), None)
 first = [(iso(i, 86_400, "%y-%b-%d"), c) for i, c in enumerate(C[:8])]
 case("G27 years of two digits before names of months", table(["day", "requests"], first), None)
+case(
+    "G28 minutes without a century",
+    table(["Time", "requests"], [(iso(i, form="%y%m%d%H%M"), c) for i, c in enumerate(C)]),
+    None,
+)
+evening = [(f"2026-05-01 {h}:00 PM", c) for h, c in zip(range(13, 25), C, strict=False)]
+case("G29 24:00 in the evening", table(["Time", "requests"], evening), None)
 thousands = [(1_777_629_600 + 2000 * i, c) for i, c in enumerate(C)]
 case("G23 epoch seconds 2000 s apart", table(["timestamp", "requests"], thousands), S)
 answer = {
