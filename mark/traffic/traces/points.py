@@ -119,8 +119,8 @@ def flattened(row: Mapping[str, object]) -> Mapping[str, object]:
     found: dict[str, object] = {}
     for name, value in row.items():
         inner: object = value
-        if name == "results" and isinstance(value, list) and all(isinstance(one, dict) for one in value):
-            inner = _merged(value)  # of New Relic
+        if name == "results" and "beginTimeSeconds" in row and isinstance(value, list):  # of New Relic
+            inner = _merged([one for one in value if isinstance(one, dict)])
         if isinstance(inner, dict) and name in _AROUND:
             for key, each in flattened(inner).items():
                 found[f"{name} {key}" if found.get(key, row.get(key, each)) != each else key] = each
@@ -173,6 +173,9 @@ def _points_in(
             yield _points(place, around, where, rows)
             return
         objects = [one for one in held if isinstance(one, dict)]
+        if len(objects) == len(held) and _are_rows(objects):
+            yield _points(place, around, where, [flattened(one) for one in objects])
+            return
         inner = [each for one in objects[:_PEEK] for each in _points_in(one, where, place, around, listed=True)]
         if inner:
             yield from inner
@@ -180,6 +183,14 @@ def _points_in(
                 yield from _points_in(one, where, place, around, listed=True)
         elif len(objects) == len(held) and any(map(is_time, flattened(held[0]).values())):
             yield _points(place, around, where, [flattened(one) for one in objects])
+
+
+def _are_rows(objects: Sequence[Mapping[str, object]]) -> bool:
+    """Return whether each of several objects has a time of its own, and none is a series with points."""
+    peek = objects[:_PEEK]
+    keys = [key for key, value in peek[0].items() if is_time(value)]
+    own = len(peek) > 1 and any(len({str(one.get(key)) for one in peek}) == len(peek) for key in keys)
+    return own and not any(key in _GENERAL and isinstance(value, list | dict) for key, value in peek[0].items())
 
 
 def _by_time(held: Mapping[str, object]) -> list[Mapping[str, object]] | None:

@@ -1282,6 +1282,13 @@ answers: list[tuple[str, object, float | None]] = [
     ("counts twice in a row", {"timeSeries": doubled}, None),
     ("sums beside documents", {"aggregations": {"2": {"buckets": bucket_sums}}}, None),
     ("means beside documents", {"aggregations": {"2": {"buckets": bucket_means}}}, S),
+    ("points within rows", {"data": [one | {"events": [{"at": iso(0), "n": 3}]} for one in named_rows]}, S),
+    ("results within rows", [one | {"results": [{"ok": True, "count": 3}]} for one in named_rows], S),
+    (
+        "series with starts of their own",
+        {"all": [{"name": n, "start": e, "points": pairs} for n, e in (("cpu", epochs[0]), ("requests", epochs[1]))]},
+        S,
+    ),
     ("a null first", {"timestamps": epochs[:N], "requests": [None, *C[1:]], "cpu": [3.5] * N}, S - C[0]),
 ]
 for number, (title, held, wanted) in enumerate(answers, 94):
