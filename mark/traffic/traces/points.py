@@ -25,7 +25,7 @@ LINE = "line"  # the column of a log's lines
 TIME = "timestamp"  # the column of times of points without names, which are since 1970
 _DEEPEST, _PEEK = 16, 50  # objects in a list that show whether it holds series or points
 # Objects whose fields belong to the point: of Elasticsearch, Splunk, Google, Cloudflare, Artillery, New Relic.
-_AROUND = frozenset(["_source", "result", "interval", "dimensions", "sum", "counters", "results", "data"])
+_AROUND = frozenset(["_source", "result", "interval", "dimensions", "sum", "counters", "results"])
 _AROUND |= {"distributionValue", UNNAMED}
 _OF_REQUEST = frozenset(["httpRequest", "request", "response", "http"])
 _STATISTICS = frozenset(["sum", "total", "count", "avg", "average", "min", "max", "unique", "value"])
@@ -190,7 +190,7 @@ def _are_rows(objects: Sequence[Mapping[str, object]]) -> bool:
     peek = objects[:_PEEK]
     keys = [key for key, value in peek[0].items() if is_time(value)]
     own = len(peek) > 1 and any(len({str(one.get(key)) for one in peek}) == len(peek) for key in keys)
-    return own and not any(key in _GENERAL and isinstance(value, list | dict) for key, value in peek[0].items())
+    return own and not any(key in _GENERAL and isinstance(value, list) for key, value in peek[0].items())
 
 
 def _by_time(held: Mapping[str, object]) -> list[Mapping[str, object]] | None:
@@ -234,7 +234,7 @@ def _pairs(held: list[object], place: tuple[str, ...], where: str) -> list[Mappi
 def _at_one_step(cells: Sequence[object]) -> bool:
     """Return whether all cells may be times, and stand at one step."""
     numbers = plain_numbers(cells) if all(map(is_time, cells[:2])) else None
-    return numbers is not None and len({*np.diff(numbers).tolist()}) == 1
+    return numbers is not None and len(steps := {*np.diff(numbers).tolist()}) == 1 and 0.0 not in steps
 
 
 def _points(place: tuple[str, ...], around: _Around, where: str, rows: list[Mapping[str, object]]) -> Points:

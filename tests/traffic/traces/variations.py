@@ -1265,10 +1265,11 @@ nested: list[tuple[str, object, float | None]] = [
 for number, (title, held, wanted) in enumerate(nested, 82):
     case(f"M{number} {title}", json.dumps(held), wanted)
 named_rows = [{"time": e, "requests": c} for e, c in pairs]
-twice = [{"time": e, "sum": {"requests": c}, "data": {"requests": 3 * c}} for e, c in pairs]
+twice = [{"time": e, "sum": {"requests": c}, "value": {"requests": 3 * c}} for e, c in pairs]
 doubled = [{**one, "results": [{"count": c}, {"count": 2 * c}]} for one, c in zip(relics, C, strict=True)]
 bucket_sums = [one | {"1": {"value": 9 * one["doc_count"]}} for one in buckets]
 bucket_means = [one | {"1": {"value": 0.3 * one["doc_count"]}} for one in buckets]
+logged = [{"ts": e + i * i % 7 * 0.31, "method": "GET", "status": 200} for i, e in enumerate(epochs[:N])]
 answers: list[tuple[str, object, float | None]] = [
     ("a page within", {"a": {"b": {"pageInfo": {"hasNextPage": True}, "nodes": named_rows}}}, None),
     ("a token within", {"results": [{"name": "requests", "nextToken": "x", "values": pairs}]}, None),
@@ -1283,6 +1284,8 @@ answers: list[tuple[str, object, float | None]] = [
     ("sums beside documents", {"aggregations": {"2": {"buckets": bucket_sums}}}, None),
     ("means beside documents", {"aggregations": {"2": {"buckets": bucket_means}}}, S),
     ("points within rows", {"data": [one | {"events": [{"at": iso(0), "n": 3}]} for one in named_rows]}, S),
+    ("points within the bodies of a log", {"logs": [one | {"body": {"x": [[one["ts"], 3]]}} for one in timed]}, N + 1),
+    ("objects of data within a log", {"logs": [one | {"data": {"x": 3}} for one in logged]}, N),
     ("results within rows", [one | {"results": [{"ok": True, "count": 3}]} for one in named_rows], S),
     (
         "series with starts of their own",
