@@ -34,25 +34,11 @@ _METRICS = ("expression", "__name__", "metricName", "metric_name", "metricId", "
 _NAMES = (*_METRICS, "name", "facet", "label", "Label", "Id", "key")  # of one object of several
 # Names of lists of any points, and of objects around any of them.
 _GENERAL = frozenset(
-    [
-        *(
-            "data",
-            "values",
-            "points",
-            "datapoints",
-            "series",
-            "dps",
-            "pointlist",
-            "samples",
-            "result",
-            "results",
-            "rows",
-        ),
-        *("records", "items", "entries", "timeseries", "timeSeries", "metricValues", "dataPoints", "measurements"),
-        *("value", "response", "metrics", "payload", "body", "output", "stats", "chart", "charts", "graph", "panels"),
-        *("total", "totalResult"),
-    ]
+    ["data", "values", "points", "datapoints", "series", "dps", "pointlist", "samples", "result", "results"]
 )
+_GENERAL |= {"rows", "records", "items", "entries", "timeseries", "timeSeries", "metricValues", "dataPoints"}
+_GENERAL |= {"measurements", "value", "response", "metrics", "payload", "body", "output", "stats", "chart"}
+_GENERAL |= {"charts", "graph", "panels", "total", "totalResult"}
 _OVER_TIME = re.compile(r"(?i)_?(?:over|by)_?time|time_?(?:line|series|buckets?)|^(?:time|(?:by_?)?(?:minute|hour))$")
 _TITLES = (*_METRICS, "name", "title", "description", "label", "legend", "query", "expr", "id")
 _TELLING = frozenset([Kind.MEASURE, Kind.STATISTIC, Kind.ERRORS, Kind.PART])
