@@ -115,5 +115,5 @@ class Section:
 
 
 def _known(name: str, known: Collection[str]) -> str:
-    """Return the known name that was meant, or all if none is like it."""
+    """Return the known name that resembles this one, or all known names if none does."""
     return did_you_mean(name, known) or f" (known: {', '.join(sorted(known))})"

@@ -82,7 +82,7 @@ class LateShares:
         return _clustering(self, share, None)
 
     def clustering_of(self, instances: int, share: float) -> float:
-        """Return `clustering`, or that of fleets of about so many instances where it is stronger.
+        """Return the clustering in fleets of about `instances`, or over all sizes if that is stronger.
 
         A full queue makes all requests of its time late, and a larger fleet gets more of them in that time.
         """

@@ -85,8 +85,7 @@ def go_back(
     value: FloatArray,
     after: FloatArray,
 ) -> None:
-    """Turn `value` (T, states), the dollars of a state in a step, into those of serving with it, and the best from
-    then on.
+    """Replace the dollars of each state in each step, `value` (T, states), by the least dollars from that step on.
 
     Also fill `after` (states,), zeros first: the same for having a state before the first step. `place` (states,) is
     capacity in levels of `left_usd`. `launch_usd` (L, T).

@@ -186,7 +186,7 @@ class Solution:
 
 
 def with_least(program: Program, instances: int) -> Program:
-    """Return the program with at least so many instances in each step, or as many as can be there within the limits."""
+    """Return the program with at least `instances` in each step, or as many as limits and boots allow."""
     there = np.minimum(program.running, program.most)[:, None]
     there = np.where(program.can_launch | program.first, program.most[:, None], there)
     least = np.minimum(there.sum(axis=0), max(0, min(instances, program.max_instances)))
