@@ -81,10 +81,10 @@ def map_runs(
 ) -> list[R]:
     """Return `run` of every request, in their order.
 
-    Runs that share forecasts make one task, as far as no worker gets more than its share of all runs.
+    Runs that share forecasts make one task, as far as no worker gets more than its share of the runs with forecasts.
     """
     tasks = [replace(request, progress=None) for request in requests]  # a progress bar does not work in another process
-    groups = _forecast_alike(tasks, max(1, len(tasks) // executor.workers))
+    groups = _forecast_alike(tasks, executor.workers)
     parts = executor.map(partial(_run_sharing, run), [[tasks[place] for place in group] for group in groups], progress)
     found = dict(zip(chain(*groups), chain(*parts), strict=True))
     return [found[place] for place in range(len(tasks))]
@@ -95,20 +95,25 @@ def _run_sharing(run: Run[R], requests: Sequence[RunRequest], progress: Share | 
     return [run(request, part_of(progress, place, len(requests)), made) for place, request in enumerate(requests)]
 
 
-def _forecast_alike(requests: Sequence[RunRequest], most: int) -> list[list[int]]:
-    """Return the places of all requests in groups of at most `most` whose policies have the same predictor."""
+def _forecast_alike(requests: Sequence[RunRequest], workers: int) -> list[list[int]]:
+    """Return the places of all requests, those whose policies have the same predictor in groups for each of `workers`.
+
+    Runs with forecasts come first, because they take several times as long as others.
+    """
+    plans = [policy_entry(request.policy).forecasts for request in requests]
+    most = -(-sum(plans) // workers)
     groups: list[list[int]] = []
     newest: dict[Hashable, list[int]] = {}
     for place, request in enumerate(requests):
         perfect = request.foresight or wants_perfect_forecast(request.policy)
         alike: Hashable = place
-        if policy_entry(request.policy).forecasts and not perfect:
+        if plans[place] and not perfect:
             alike = (predictor_of(request.policy, request.predictor)[0], request.seed, request.forecast_seed)
         if alike not in newest or len(newest[alike]) == most:
             newest[alike] = []
             groups.append(newest[alike])
         newest[alike].append(place)
-    return groups
+    return sorted(groups, key=lambda group: not plans[group[0]])
 
 
 def run_one(request: RunRequest, progress: Share | None = None, made: MadeForecasts | None = None) -> SimulationResult:
