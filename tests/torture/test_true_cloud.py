@@ -71,7 +71,7 @@ def test_what_is_taken_back_gets_its_notice_first() -> None:
     assert [notice.number for _, notice in one.notices] == [1]
     one.advance(520.0)
     assert one.fleet().instances == ()
-    assert [ended.why for ended in one.ended] == ["taken back"]
+    assert [(ended.why, ended.phase) for ended in one.ended] == [("taken back", Phase.READY)]
 
 
 def test_an_unknown_instance_is_not_found() -> None:
@@ -135,6 +135,6 @@ def test_scheduled_end_is_told_and_comes_unless_it_is_stopped() -> None:
     one.advance(2000.0)
     (left,) = one.fleet().instances
     assert (left.number, left.phase, left.event) == (1, Phase.STOPPED, None)
-    assert [(ended.machine.view.number, ended.why, ended.machine.told_s) for ended in one.ended] == [
-        (2, "retired", 400.0)
+    assert [(ended.machine.view.number, ended.why, ended.phase, ended.machine.told_s) for ended in one.ended] == [
+        (2, "retired", Phase.READY, 400.0)
     ]

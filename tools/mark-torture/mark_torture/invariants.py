@@ -451,7 +451,7 @@ class Watch:
             known_s = one.at_s - (one.machine.told_s if one.why == "retired" else one.machine.noticed_s)
             if one.at_s - self._led_s <= ANSWERED_S or known_s < ANSWERED_S or one.why not in ("taken back", "retired"):
                 continue
-            if view.phase is Phase.READY:
+            if one.phase is Phase.READY:
                 self._break("notices answered", f"{truth.name}: #{view.number} served when it was {one.why}")
             if one.why == "retired":
                 continue

@@ -53,9 +53,10 @@ class TrueInstance(InstanceLife):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """An instance that is gone, and the reason."""
+    """An instance that is gone, its last phase, and the reason."""
 
     machine: TrueInstance
+    phase: Phase
     at_s: float
     why: str
 
@@ -384,8 +385,9 @@ class TrueCloud:
     def _end(self, number: int, why: str, at_s: float | None = None) -> None:
         at_s = self.now_s if at_s is None else at_s
         machine = self.machines.pop(number)
+        phase = machine.phase
         self._settle(machine, machine.end(), at_s)
-        self.ended.append(Ended(machine, at_s, why))
+        self.ended.append(Ended(machine, phase, at_s, why))
         self._tell(f"{self.service}: #{number} is gone: {why}")
         self._fleet = None
 
