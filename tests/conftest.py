@@ -32,6 +32,12 @@ settings.load_profile("same")
 _TRACED_PLACES = tuple(os.environ.get("MARK_LEFT_OUT", "").split())
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark each test of `make acceptance` as slow, so that `make test` leaves it out."""
+    if item.get_closest_marker("acceptance"):
+        item.add_marker("slow")
+
+
 @pytest.hookimpl(trylast=True)  # after `-m` has deselected tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out = [item for item in items if _traced(item)]

@@ -41,4 +41,4 @@ def first(quick: int, values: Iterable[Any], *, slow: int | None = None) -> list
 def _marks(beyond: int, slow: int | None) -> list[pytest.MarkDecorator]:
     if beyond < 0:
         return []
-    return [pytest.mark.slow, pytest.mark.acceptance] if slow is not None and beyond >= slow else [pytest.mark.slow]
+    return [pytest.mark.acceptance if slow is not None and beyond >= slow else pytest.mark.slow]

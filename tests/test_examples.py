@@ -83,7 +83,6 @@ def own_tests_pass(package: Path, environment: dict[str, str]) -> None:
     subprocess.run(command, env=environment, check=True)
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_an_own_predictor_is_found_and_used_once_installed(tmp_path: Path) -> None:
     package = EXAMPLES / "own-predictor"

@@ -158,7 +158,6 @@ KINDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_a_short_run_breaks_nothing(tmp_path: Path) -> None:
     """Of each part of the data plane, and honest clients lose nothing."""

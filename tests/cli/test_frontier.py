@@ -46,7 +46,6 @@ def test_ten_minutes_of_traffic_give_table_json_and_page(tmp_path: Path, capsys:
     assert "Dollars over RT_max" in (tmp_path / "f.html").read_text()
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_two_processes_write_what_one_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The files are equal byte for byte."""

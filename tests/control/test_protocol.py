@@ -13,7 +13,6 @@ from tests.control.protocol_model import search as searched
 
 NO_BOUNDS = 10**9
 STEPS = 60  # of a history
-ACCEPTANCE = [pytest.mark.slow, pytest.mark.acceptance]
 
 
 # -- the model ---------------------------------------------------------------------------------------------------------
@@ -25,8 +24,8 @@ ACCEPTANCE = [pytest.mark.slow, pytest.mark.acceptance]
     [
         (Bounds(minutes=1, crashes=0, faults=1), 2259),
         (Bounds(minutes=2, crashes=1, faults=0), 8788),
-        pytest.param(Bounds(minutes=2, crashes=1, faults=1), 57862, marks=ACCEPTANCE),
-        pytest.param(Bounds(minutes=2, crashes=0, faults=1, needs=2), 54495, marks=ACCEPTANCE),
+        pytest.param(Bounds(minutes=2, crashes=1, faults=1), 57862, marks=pytest.mark.acceptance),
+        pytest.param(Bounds(minutes=2, crashes=0, faults=1, needs=2), 54495, marks=pytest.mark.acceptance),
         pytest.param(Bounds(minutes=1, crashes=0, faults=1, controllers=3), 15795, marks=pytest.mark.slow),
         pytest.param(Bounds(minutes=6, crashes=1, faults=1, passes=("minutes",)), 37994, marks=pytest.mark.slow),
         pytest.param(Bounds(minutes=1, crashes=1, faults=2, refusals=True), 34969, marks=pytest.mark.slow),

@@ -74,7 +74,6 @@ def test_second_copies_agree_with_the_reference(hedged_case: tuple[Case, float])
     check(*hedged_case)
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 @settings(max_examples=500)
 @given(HEDGED)

@@ -14,7 +14,6 @@ from mark.kernel.compiled import CACHE_DIR
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 @pytest.mark.parametrize("machine_code", [False, True])
 def test_wheel_compares_without_the_checkout(tmp_path: Path, machine_code: bool) -> None:

@@ -191,7 +191,7 @@ def test_levels_are_corrected_as_a_loop_corrects_them() -> None:
     ("mean", "deviation"),
     [
         pytest.param(103.0, 2.0, id="off"),
-        pytest.param(100.0, 12.0, id="shy", marks=[pytest.mark.slow, pytest.mark.acceptance]),
+        pytest.param(100.0, 12.0, id="shy", marks=pytest.mark.acceptance),
     ],
 )
 def test_coverage_holds_whatever_the_members_believe(mean: float, deviation: float) -> None:

@@ -128,7 +128,6 @@ def test_workers_are_busy_at_the_same_time(folder: Path) -> None:
     assert found.throughput_rps(found.sizes[0]) == pytest.approx(2.0 / found.sizes[0].mean_s)
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_workers_are_as_many_as_keep_the_room_busy(folder: Path) -> None:
     """Each row has the use of one worker: a computing model uses a whole processor, a sleeping one almost nothing."""

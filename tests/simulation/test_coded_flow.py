@@ -21,7 +21,7 @@ from mark.simulation.coded_flow import CodedAnswers, CodedCounts, CodedFlow, Ser
 SEEDS = [
     pytest.param(range(200), id="fast"),
     pytest.param(range(200, 300), id="more", marks=pytest.mark.slow),
-    pytest.param(range(300, 1000), id="all", marks=[pytest.mark.slow, pytest.mark.acceptance]),
+    pytest.param(range(300, 1000), id="all", marks=pytest.mark.acceptance),
 ]
 NEVER = float("inf")
 # In which order events of one moment happen.

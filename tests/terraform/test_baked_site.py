@@ -60,7 +60,6 @@ def images(moto: MotoServer) -> list[str]:
     return [one["ImageId"] for one in moto.client("ec2").describe_images(Owners=["self"], Filters=filters)["Images"]]
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_a_site_boots_from_images_that_are_baked_first(
     moto: MotoServer, terraform: Terraform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

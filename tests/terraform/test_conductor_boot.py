@@ -163,7 +163,6 @@ def serving(machine: Machine, **replaced: str) -> Iterator[None]:
         process.wait()
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_user_data_of_stages_and_conductor_answers_a_query(tmp_path: Path, packed: Packed) -> None:
     """The machines have only the packages that mark deploy resolves. The stages are asked with the conductors' key."""

@@ -27,7 +27,6 @@ PROFILE = X86_PROFILE.replace("lambda:", "lambda-arm64:")
 MODEL = "import mark\n\n\nclass Echo(mark.Model):\n    def predict(self, batch): return batch\n"
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_a_function_that_no_zip_holds_is_deployed(
     moto: MotoServer,  # noqa: F811

@@ -68,7 +68,6 @@ def test_every_limit_holds_as_a_site_grows(site: MockedSite) -> None:
     check_only_added(plan, set(names(60)) - set(names(8)))
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_a_service_more_changes_nothing_of_others(site: MockedSite) -> None:
     """The first is its site's default; then come others, and one whose name sorts before all of them."""

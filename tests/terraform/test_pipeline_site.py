@@ -90,7 +90,6 @@ def sent(folder: Path) -> tuple[list[Shipment], list[Shipment]]:
     return [one], [one, *shipments(str(folder / "two" / "two.toml"))]
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_a_pipeline_joins_a_site_and_goes_with_it(
     moto: MotoServer,  # noqa: F811
@@ -179,7 +178,6 @@ policy = "thompson"
 BOTH_FIT = "model,instance,batch,latency_ms,workers\necho:Echo,c5.large,1,20,2\n"
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_selection_is_deployed_as_one_fleet_without_conductors(
     moto: MotoServer,  # noqa: F811

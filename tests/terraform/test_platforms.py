@@ -83,7 +83,6 @@ def test_each_platform_boots_from_its_own(site: MockedSite, tmp_path: Path) -> N
     }
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_what_no_type_boots_from_is_not_told(site: MockedSite, tmp_path: Path) -> None:
     """The types of the first platform are gone. Its template stays, so that a release can be rolled back to it."""

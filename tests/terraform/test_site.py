@@ -210,7 +210,6 @@ def test_a_site_comes_and_goes(moto: MotoServer, tmp_path: Path, monkeypatch: py
     assert not any(key.split(":")[1] in line for key in keys for line in said)
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 @pytest.mark.usefixtures("at_running_provider")
 @pytest.mark.parametrize("share", SHARES)

@@ -167,7 +167,6 @@ def priorities(moto: MotoServer, site: Site) -> dict[str, str]:  # noqa: F811
     return {one["RuleArn"]: one["Priority"] for one in moto.client("elbv2").describe_rules(RuleArns=arns)["Rules"]}
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_no_change_of_a_site_takes_what_its_plan_needs(
     aws: Aws,  # noqa: F811

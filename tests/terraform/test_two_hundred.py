@@ -24,7 +24,6 @@ from tests.terraform.test_site import PROFILE, SERVICE, asked_at, aws, moto, no_
 SERVICES = 200
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_two_hundred_services_are_applied(
     moto: MotoServer,  # noqa: F811

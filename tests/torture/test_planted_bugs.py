@@ -17,7 +17,6 @@ def test_every_bug_names_invariants_that_there_are() -> None:
     assert all(about and about <= INVARIANTS.keys() for _, about in BUGS.values())
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_found(name: str) -> None:

@@ -67,7 +67,6 @@ def test_what_failed_once_holds(once: dict[str, object]) -> None:
     assert tried(replayed(once["schedule"])).broken is None  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_seeds_hold_and_pairs_are_covered() -> None:
     found = Tortured([tried(drawn(seed, 5.0)) for seed in range(300, 340)])
@@ -77,7 +76,6 @@ def test_seeds_hold_and_pairs_are_covered() -> None:
     assert sum(coverage[kind][state] > 0 for kind, state in pairs) > 0.8 * len(pairs)
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_the_real_policy_holds() -> None:
     found = Tortured([tried(drawn(seed, 3.0, policy="mark")) for seed in range(3)])

@@ -36,7 +36,6 @@ def test_a_dead_bouncer_is_replaced_by_a_whole_controller(monkeypatch: pytest.Mo
         assert len(made.launched()) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_a_hung_process_is_replaced_on_the_testbed(folder: Path) -> None:  # noqa: F811
     """Its port is open but never answers. The test takes more than a minute, because silence is not compressed.

@@ -123,7 +123,6 @@ def test_requirements_may_have_hashes_and_name_files_beside_them(index: Index, t
         index.resolve(text % ("1" * 64))
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_gpu_libraries_go_where_gpus_are(index: Index) -> None:
     index.add("torch", "2.13", "nvidia-cublas", "nvidia-cudnn")

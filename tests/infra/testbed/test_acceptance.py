@@ -229,7 +229,6 @@ def test_a_real_account_wants_a_limit_and_clients(
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_every_step_is_done_and_nothing_is_left(service: Path, tmp_path: Path, terraform: Terraform) -> None:
     terraform.init(terraform.home / "examples" / "complete")  # skips the test if the provider cannot be had
@@ -241,7 +240,6 @@ def test_every_step_is_done_and_nothing_is_left(service: Path, tmp_path: Path, t
     assert processes_of(tmp_path) == []
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_too_many_dollars_stop_it_and_leave_nothing(service: Path, tmp_path: Path, terraform: Terraform) -> None:
     terraform.init(terraform.home / "examples" / "complete")

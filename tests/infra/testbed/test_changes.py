@@ -116,7 +116,6 @@ def changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Changes
         yield Changes(site)
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_a_site_is_changed_and_no_request_is_lost(changes: Changes, tmp_path: Path) -> None:
     """One instance answers each request, and no old version does once the new one is reported to serve alone."""

@@ -21,7 +21,6 @@ FAULTS = "[faults]\ncrashes_per_hour = 30\n"
 PROFILES = "model,instance,batch,latency_ms,basis\nquick,c7i.large,1,200,assumed\nquick,c7i.large,4,500,assumed\n"
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_what_a_crash_takes_is_answered_once_by_another(folder: Path) -> None:
     """The gateway tries a second time; the controller finds the instance silent and replaces it."""

@@ -19,7 +19,6 @@ def test_an_organisation_has_no_say_in_a_generous_account(folder: Path) -> None:
     assert "scp" in done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_a_fleet_serves_within_a_new_account(folder: Path) -> None:
     options = ("--account", "new", "--scp", "no-spot", "--compress", "10", "--seed", "1")

@@ -107,7 +107,6 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
     machines.close()
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_a_site_needs_what_it_has_and_no_more(
     aws: Aws,

@@ -115,7 +115,6 @@ def test_each_stage_has_a_fleet_and_the_conductor_comes_back(folder: Path) -> No
     assert processes_of(folder) == []
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_answers_of_stages_come_through_a_slow_network(folder: Path) -> None:
     """Answers of two stages of 20 ms each take 150 ms longer, and their workers are free for that time."""
@@ -147,7 +146,6 @@ def test_what_shares_instances_takes_a_type_with_room_for_all(folder: Path) -> N
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_stages_together_have_one_fleet_with_workers_of_both(folder: Path) -> None:
     (folder / "two.toml").write_text(PIPELINE + TOGETHER)
@@ -396,7 +394,6 @@ def test_a_stage_without_enough_instances_answers_by_its_function(folder: Path) 
     assert processes_of(folder) == []
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_functions_alone_answer_before_there_is_an_instance(folder: Path) -> None:
     """Gateways ask functions, because no bouncer is there. They make the conductor ready, which says so by stage."""

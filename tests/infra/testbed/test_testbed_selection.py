@@ -25,7 +25,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     psutil.wait_procs(processes_of(tmp_path), timeout=60)
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_conductors_lose_and_double_no_fact_when_one_is_killed(folder: Path) -> None:
     done = here("up", "pick.toml", "--seed", "1", "--history", "synthetic:poisson?rate=20")

@@ -78,7 +78,6 @@ def test_load_like_autoscales_is_followed_within_the_papers_misses(name: str) ->
     assert ours.usd <= theirs.usd
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_envelopes_see_a_growing_rate_before_its_mean_does() -> None:
     """On one plan: InferLine's tuner keeps the promise, coarse-grained tuning of the same replicas breaks it."""

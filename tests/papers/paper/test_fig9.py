@@ -131,7 +131,6 @@ def test_windows_are_those_of_a_plain_loop_over_the_requests() -> None:
     assert line.share_in_time(WINDOWS // 2) == pytest.approx(after)
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 @pytest.mark.usefixtures("brief_training")
 def test_mark_keeps_the_slo_when_load_doubles() -> None:

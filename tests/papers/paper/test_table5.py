@@ -13,7 +13,6 @@ from tests.simulation.laws import check_laws
 from tests.studies.report.test_simulate_report import plain
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 @pytest.mark.usefixtures("brief_training")
 def test_one_model_on_a_generated_trace_adds_up() -> None:

@@ -7,7 +7,6 @@ from mark_papers.clipper.classifiers import DIGITS
 from mark_papers.parm.accuracy import run_parm_accuracy
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_reconstructions_are_far_better_than_a_default() -> None:
     told: list[float] = []
