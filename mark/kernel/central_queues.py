@@ -45,10 +45,8 @@ _first_leaf_of = compiled(first_leaf_of)
 _destination = compiled(admission.destination)
 _FUNCTION, _REJECT = admission.FUNCTION, admission.REJECT
 
-# The answer time of dropped calls, which never comes. It is finite, because infinite means not known yet.
-NEVER_S = 1e300
 # Positions in CentralQueues.tally
-OPEN, WAITING, LOWEST, DROPPED, UNASKED, LOWEST_UNASKED = range(6)
+OPEN, WAITING, LOWEST, UNASKED, LOWEST_UNASKED = range(5)
 # Positions in CentralQueues.total
 BUSY_S, WAIT_S, LAST_S = range(3)
 # Positions in CentralQueues.counter
@@ -88,7 +86,6 @@ class CentralQueues(NamedTuple):
     join_s: Floats  # [S] `Join.deadline_s`
     last: Ints  # stages without a successor
     active: Ints  # stages to simulate, ascending; the answers of the others are known
-    drops: bool  # whether calls that can no longer be in time are dropped
     n_batch: Ints  # [K]
     service_s: Floats  # [K, B + 1]
     sigma: Floats  # [K] of the logarithm of a batch's time, whose mean is service_s
@@ -105,9 +102,8 @@ class CentralQueues(NamedTuple):
     pools: FunctionPool  # [S, ...] one for each stage; of no stage unless one has a function
     unasked: NDArray[np.uint64]  # [S, W] calls that wait for a replica or their last moment; or of no stage
     ready_s: Floats  # [S, N] when the calls entered the queue; without calls, when the query passed the stage
-    answer_s: Floats  # [S, N] of the last call, or as above; infinite: not known yet; NEVER_S: dropped, here or before
-    # [S, N] latest answer of a query whose calls are not all started; of dropped ones: the time of dropping
-    partial_s: Floats
+    answer_s: Floats  # [S, N] of the last call, or as above; infinite: not known yet
+    partial_s: Floats  # [S, N] latest answer of a query whose calls are not all started
     left: Counts  # [S, N] calls not started, of queries with several
     bits: NDArray[np.uint64]  # [S, W] waiting calls
     open: Ints  # [S, N] queries that have arrived and are not ready yet
@@ -117,7 +113,7 @@ class CentralQueues(NamedTuple):
     merged: Ints  # [N] queries, for merging
     member: Ints  # [B] of the batch that is being filled
     batches: Ints  # [S, B + 1] started, by size
-    tally: Ints  # [S, 6]
+    tally: Ints  # [S, 5]
     total: Floats  # [S, 3]
     counter: Ints  # [4]
     clock: Floats  # [1] the end of the last window
@@ -139,8 +135,7 @@ def _ready_s(p: CentralQueues, stage: int, query: int) -> float:
         return all_s
     for i in range(begin, end):
         answer_s = p.answer_s[p.predecessor[i], query]
-        # Skip an answer that never comes: while another one is unknown, the query may still go on with that.
-        if p.calls[p.predecessor[i], query] > 0 and answer_s < NEVER_S:
+        if p.calls[p.predecessor[i], query] > 0:
             before = 0  # answers before this one
             for j in range(begin, end):
                 if p.calls[p.predecessor[j], query] > 0:
@@ -216,7 +211,7 @@ def _gather(p: CentralQueues, stage: int, until_s: float, first: int, last: int)
     for i in range(was_open + last - first):
         query = p.open[stage, i] if i < was_open else p.order[first + i - was_open]
         ready_s = _ready_s(p, stage, query)
-        if ready_s < until_s and ready_s < NEVER_S:
+        if ready_s < until_s:
             p.ready_s[stage, query] = ready_s
             if p.calls[stage, query] > 0:
                 p.item_s[ready] = ready_s
@@ -224,9 +219,6 @@ def _gather(p: CentralQueues, stage: int, until_s: float, first: int, last: int)
                 ready += 1
             else:
                 p.answer_s[stage, query] = ready_s
-        elif NEVER_S <= ready_s < INF:
-            p.ready_s[stage, query] = NEVER_S
-            p.answer_s[stage, query] = NEVER_S
         else:
             p.open[stage, still_open] = query
             still_open += 1
@@ -389,7 +381,7 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
             continue
         kind = p.kind[replica_at + replica]
         most = p.n_batch[kind]
-        single_s, full_s = p.service_s[kind, 1], p.service_s[kind, most]
+        full_s = p.service_s[kind, most]
         size = 0
         members = 0
         leader = leader_left = -1  # query of the first call in the batch, and its number of calls left then
@@ -401,19 +393,8 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
             bit = word_bits & (~word_bits + _ONE)
             query = (lowest << 6) + _BIT[(bit * _DE_BRUIJN) >> _TOP]
             calls = p.calls[stage, query]
-            hopeless = p.drops and not _in_time(now_s + single_s, p.deadline_s[query])
-            # For a query that would be dropped, try all calls; otherwise only as many as the batch has room for.
-            if bridged and _goes_to_function(p, stage, query, now_s, full_s, calls if hopeless else most - size):
-                _forget_last_moment(p, stage, query)
-                p.bits[stage, lowest] = word_bits ^ bit
-                waiting -= 1
-                continue
-            left = calls if calls == 1 else p.left[stage, query]
-            if hopeless:
-                p.answer_s[stage, query] = NEVER_S
-                p.partial_s[stage, query] = now_s
-                p.tally[stage, DROPPED] += left
-            else:
+            if not bridged or not _goes_to_function(p, stage, query, now_s, full_s, most - size):
+                left = calls if calls == 1 else p.left[stage, query]
                 taken = min(left, most - size)
                 if size == 0:
                     leader, leader_left = query, left
@@ -567,16 +548,14 @@ class StageFunction:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StageOutcome:
-    """The results of a stage, by query number. Times of at least `NEVER_S` mean never, infinite ones not yet."""
+    """The results of a stage, by query number. Infinite times are not known yet."""
 
     ready_s: Floats  # (N,) when the calls entered the queue; without calls, when the query passed the stage
     answer_s: Floats  # (N,) of the last call
-    dropped_s: Floats  # (N,) when calls were dropped, infinite: not dropped
     batches: Ints  # (B + 1,) started, by size
     busy_s: float  # of all replicas
     wait_s: float  # summed over all started calls, from ready to start
     last_s: float  # end of the last batch; minus infinity without a batch
-    dropped: int  # calls
     by_function: FunctionCalls = _NO_CALLS
     function_usd: float = 0.0
 
@@ -591,10 +570,8 @@ class PipelineSimulation:
 
     `kinds[k]` are the times of a kind's batches of b (s), shape (largest batch + 1,); index 0 is unused. With `sigmas`
     these are means, and a batch's time is lognormal with that sigma of its logarithm: always the same for the same
-    `seed`, stage and first call of a batch. Stages in `known` are not simulated. With `drops` a call whose deadline
-    cannot be met by the replica that pulls it (start + kinds[k][1], its mean time, lies beyond) is dropped instead of
-    started, and never answered. Joins that need its answer never go on, others do. `chunk` is the number of arrivals in
-    a window at first; it changes no result.
+    `seed`, stage and first call of a batch. Stages in `known` are not simulated. `chunk` is the number of
+    arrivals in a window at first; it changes no result.
 
     A call of a stage in `functions` goes to the function if no replica has begun it at its last moment, which is
     `StageFunction.needed_s` before its query's deadline; or if the replica that pulls it later would be late with a
@@ -611,7 +588,6 @@ class PipelineSimulation:
         *,
         sigmas: Sequence[float] | None = None,
         seed: int = 0,
-        drops: bool = False,
         known: Mapping[int, StageOutcome] | None = None,
         functions: Mapping[int, StageFunction] | None = None,
         chunk: int = FIRST_CHUNK,
@@ -663,7 +639,6 @@ class PipelineSimulation:
             join_s=np.array([join.deadline_s for join in joins], dtype=np.float64),
             last=np.array([stage for stage in range(stages) if stage not in flat], dtype=np.int64),
             active=active,
-            drops=drops,
             n_batch=np.array([len(table) - 1 for table in kinds], dtype=np.int64),
             service_s=tables,
             sigma=np.zeros(len(kinds)) if sigmas is None else np.array(sigmas, dtype=np.float64),
@@ -691,7 +666,7 @@ class PipelineSimulation:
             merged=np.empty(n, dtype=np.int64),
             member=np.empty(largest, dtype=np.int64),
             batches=np.zeros((stages, largest), dtype=np.int64),
-            tally=np.zeros((stages, 6), dtype=np.int64),
+            tally=np.zeros((stages, 5), dtype=np.int64),
             total=np.zeros((stages, 3)),
             counter=np.array([0, 0, 0, chunk]),
             clock=np.array([-INF]),
@@ -750,20 +725,13 @@ class PipelineSimulation:
             return self._known[stage]
         p = self._p
         function = self._functions.get(stage)
-        dropped_s: Floats = np.broadcast_to(np.float64(INF), p.arrival_s.shape)  # takes no memory
-        if p.tally[stage, DROPPED]:
-            dropped_s = dropped_s.copy()
-            here = (p.answer_s[stage] == NEVER_S) & (p.ready_s[stage] < NEVER_S)
-            dropped_s[here] = p.partial_s[stage, here]
         return StageOutcome(
             p.ready_s[stage],
             p.answer_s[stage],
-            dropped_s,
             p.batches[stage],
             float(p.total[stage, BUSY_S]),
             float(p.total[stage, WAIT_S]),
             float(p.total[stage, LAST_S]),
-            int(p.tally[stage, DROPPED]),
             *(() if function is None else self._called(stage, function.use)),
         )
 
@@ -772,10 +740,8 @@ class PipelineSimulation:
         return function_environments.calls_of(use, number), function_environments.usd_of(use, number)
 
     def end_s(self) -> Floats:
-        """Return when each query, as numbered, is done: when its last stages are. Infinite: never, or not yet."""
-        latest_s = np.maximum(self._p.arrival_s, self._p.answer_s[self._p.last].max(axis=0))
-        latest_s[latest_s >= NEVER_S] = INF
-        return latest_s
+        """Return when each query, as numbered, is done: when its last stages are. Infinite: not yet."""
+        return np.maximum(self._p.arrival_s, self._p.answer_s[self._p.last].max(axis=0))
 
     @staticmethod
     def _must_be_one(where: str, number: int, count: int) -> None:

@@ -13,7 +13,9 @@ import numpy as np
 from mark.domain.arrays import BoolArray, FloatArray
 from mark.domain.pipeline import Pipeline
 from mark.kernel.arrays import INF, Ints
-from mark.kernel.central_queues import NEVER_S
+
+# The time of an answer that never comes. It is finite, because infinite means not known yet.
+NEVER_S = 1e300
 
 
 class QueryFlow:

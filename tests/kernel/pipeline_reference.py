@@ -47,7 +47,6 @@ class PipelineCase:
     calls: tuple[tuple[int, ...], ...]  # by query and stage
     joins: tuple[Join, ...] = ()  # empty: all wait for all
     deadlines_s: tuple[float, ...] = ()  # by query; empty: none, the first to arrive goes first
-    drops: bool = False
     sigma: float = 0.0  # of the logarithm of a batch's time, and of its first call's factor
     seed: int = 0
     functions: tuple[StageFunction | None, ...] = ()  # by stage; empty: no stage has a function
@@ -168,10 +167,7 @@ class CentralQueue:
                     self.world.env.process(self.serve(batch, service_s))
 
     def batch(self, replica: PulledBy) -> tuple[list[simpy.Event], float]:
-        """Return the answers of the calls that the replica takes, and a factor of its time.
-
-        Calls that cannot be in time are dropped.
-        """
+        """Return the answers of the calls that the replica takes, and a factor of its time."""
         now, case, world = self.world.env.now, self.world.case, self.world
         batch: list[simpy.Event] = []
         factor = 1.0
@@ -180,15 +176,11 @@ class CentralQueue:
             query = one.query
             if self.late(now, replica, query) and self.sent(one):
                 continue
-            if case.drops and not in_time(now + replica.service_s[0], case.deadline_s(query)):
-                world.dropped_s[query, self.stage] = now
-                world.dropped_calls[self.stage] += 1
-            else:
-                world.wait_s[self.stage] += now - one.ready_s
-                if not batch and case.sigma:
-                    left = case.calls[query][self.stage] - one.call
-                    factor = factor_of(case.seed, self.stage, world.urgency[query], left, case.sigma)
-                batch.append(one.answer)
+            world.wait_s[self.stage] += now - one.ready_s
+            if not batch and case.sigma:
+                left = case.calls[query][self.stage] - one.call
+                factor = factor_of(case.seed, self.stage, world.urgency[query], left, case.sigma)
+            batch.append(one.answer)
         return batch, factor
 
     def serve(self, batch: list[simpy.Event], service_s: float) -> Steps:
@@ -205,10 +197,10 @@ class PipelineWorld:
     def __init__(self, case: PipelineCase) -> None:
         self.case, self.env, self.urgency = case, simpy.Environment(), case.urgency()
         shape = len(case.arrivals_s), len(case.after)
-        self.ready_s, self.answer_s, self.dropped_s = (np.full(shape, np.inf) for _ in range(3))
+        self.ready_s, self.answer_s = (np.full(shape, np.inf) for _ in range(2))
         self.batches: list[list[int]] = [[] for _ in case.after]
         self.wait_s = np.zeros(shape[1])
-        self.dropped_calls, self.by_function, self.throttled = (np.zeros(shape[1], dtype=np.int64) for _ in range(3))
+        self.by_function, self.throttled = (np.zeros(shape[1], dtype=np.int64) for _ in range(2))
         self.queues = [CentralQueue(self, stage) for stage in range(shape[1])]
         for query in range(shape[0]):
             self.env.process(self.query(query))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import ALL, FIRST, Join
-from mark.kernel.central_queues import NEVER_S, PipelineQueries, PipelineSimulation, StageFunction, StageOutcome
+from mark.kernel.central_queues import PipelineQueries, PipelineSimulation, StageFunction, StageOutcome
 from mark.kernel.random import factor_of
 from tests.kernel.pipeline_reference import PipelineCase, PipelineWorld, PulledBy
 from tests.kernel.reference import function
@@ -40,7 +40,6 @@ def simulation(case: PipelineCase, *, chunk: int = 4, replicas: bool = True) -> 
         kinds,
         sigmas=sigmas,
         seed=case.seed,
-        drops=case.drops,
         functions={stage: one for stage, one in enumerate(case.functions) if one is not None},
         chunk=chunk,
     )
@@ -49,34 +48,28 @@ def simulation(case: PipelineCase, *, chunk: int = 4, replicas: bool = True) -> 
     return result
 
 
-def times(simulated: PipelineSimulation, stages: int) -> tuple[Floats, Floats, Floats]:
-    """Return the times of ready, answered and dropped by query as given and stage; infinite stands for never."""
+def times(simulated: PipelineSimulation, stages: int) -> tuple[Floats, Floats]:
+    """Return the times of ready and answered by query as given and stage; infinite stands for never."""
     outcomes = [simulated.outcome(stage) for stage in range(stages)]
     given = simulated.queries.as_given
 
     def by_query(columns: Sequence[Floats]) -> Floats:
-        return np.stack([given(np.where(column < NEVER_S, column, np.inf)) for column in columns], axis=1)
+        return np.stack([given(column) for column in columns], axis=1)
 
-    return (
-        by_query([outcome.ready_s for outcome in outcomes]),
-        by_query([outcome.answer_s for outcome in outcomes]),
-        by_query([outcome.dropped_s for outcome in outcomes]),
-    )
+    return by_query([outcome.ready_s for outcome in outcomes]), by_query([outcome.answer_s for outcome in outcomes])
 
 
 def check(case: PipelineCase, simulated: PipelineSimulation) -> None:
     stages = len(case.after)
     expected = PipelineWorld(case)
-    ready_s, answer_s, dropped_s = times(simulated, stages)
+    ready_s, answer_s = times(simulated, stages)
     np.testing.assert_array_equal(ready_s, expected.ready_s)
-    np.testing.assert_array_equal(dropped_s, expected.dropped_s)
     np.testing.assert_array_equal(answer_s, expected.answer_s)
     for stage in range(stages):
         outcome = simulated.outcome(stage)
         sizes = expected.batches[stage]
         np.testing.assert_array_equal(outcome.batches, np.bincount(sizes, minlength=len(outcome.batches)))
         assert outcome.wait_s == (pytest.approx(expected.wait_s[stage]) if case.sigma else expected.wait_s[stage])
-        assert outcome.dropped == expected.dropped_calls[stage]
         called, environments = outcome.by_function, expected.queues[stage].environments
         assert (called.calls, called.throttled) == (expected.by_function[stage], expected.throttled[stage])
         assert called.cold == environments.cold_starts
@@ -100,7 +93,7 @@ def test_one_query_takes_its_service_time() -> None:
     assert outcome.ready_s == [2.0]
     assert outcome.answer_s == [2.5]
     assert simulated.end_s() == [2.5]
-    assert (outcome.busy_s, outcome.wait_s, outcome.dropped) == (0.5, 0.0, 0)
+    assert (outcome.busy_s, outcome.wait_s) == (0.5, 0.0)
 
 
 def test_simultaneous_calls_share_a_batch_of_the_lowest_numbered_replica() -> None:
@@ -138,29 +131,6 @@ def test_an_uncalled_stage_is_no_answer_but_all_of_waits() -> None:
     assert ends_s(Join(1, 0.5)) == 2.5
     assert ends_s(Join(2, 0.0)) == 3.0  # only one answer will come
     assert ends_s(FIRST, (1, 0, 0, 1)) == 3.0  # no answer will come
-
-
-def test_a_dropped_call_never_answers_nor_calls_later_stages() -> None:
-    """Two queries arrive together before one replica; the second could be done at 2 s, but its deadline is 1.5 s."""
-    case = PipelineCase(
-        ((), (0,)), (*one_stage(1.0), PulledBy(1, (0.25,))), (0.0, 0.0), ((1, 1),) * 2, (), (1.5, 1.5), True
-    )
-    simulated, [first, second] = outcome_of(case)
-    assert simulated.end_s().tolist() == [1.25, np.inf]
-    assert first.dropped_s.tolist() == [np.inf, 1.0]
-    assert (first.dropped, second.dropped, second.batches.sum()) == (1, 0, 1)
-    assert second.ready_s.tolist() == [1.0, NEVER_S]  # never, which differs from not yet
-    assert simulated.missed == 1
-
-
-def test_a_join_goes_on_without_an_unneeded_dropped_call() -> None:
-    """Stage 0 is busy with the first query for too long for the second; the first answer of the two is enough."""
-    replicas = (PulledBy(0, (4.0,)), PulledBy(1, (1.0,)), PulledBy(2, (1.0,)))
-    calls = ((1, 0, 0), (1, 1, 1))
-    case = PipelineCase(((), (), (0, 1)), replicas, (0.0, 0.0), calls, (ALL, ALL, FIRST), (5.0, 5.0), True)
-    simulated, [first, _, _] = outcome_of(case)
-    assert first.dropped_s.tolist() == [np.inf, 4.0]
-    assert simulated.end_s().tolist() == [4.0, 2.0]
 
 
 def test_replicas_join_and_leave() -> None:
@@ -208,7 +178,6 @@ def bridged(
     cold_s: float = 0.0,
     service_s: tuple[float, ...] = (1.0,),
     concurrency: int = 1000,
-    drops: bool = False,
     calls: int = 1,
 ) -> tuple[PipelineSimulation, StageOutcome]:
     """Simulate one stage with one replica, and a function of half a second."""
@@ -219,7 +188,6 @@ def bridged(
         arrivals_s,
         ((calls,),) * len(arrivals_s),
         deadlines_s=deadlines_s,
-        drops=drops,
         functions=(one,),
     )
     simulated, [outcome] = outcome_of(case)
@@ -255,11 +223,10 @@ def test_a_free_but_late_replica_leaves_calls_to_the_function() -> None:
     assert (outcome.by_function.calls, outcome.started) == (1, 0)
 
 
-@pytest.mark.parametrize(("drops", "end_s"), [(False, 1.0), (True, np.inf)])
-def test_calls_late_on_functions_too_are_served_late_or_dropped(drops: bool, end_s: float) -> None:
-    simulated, outcome = bridged((0.0,), (0.25,), drops=drops)
-    assert simulated.end_s() == [end_s]
-    assert (outcome.by_function.calls, outcome.dropped) == (0, int(drops))
+def test_calls_late_on_functions_too_are_served_late() -> None:
+    simulated, outcome = bridged((0.0,), (0.25,))
+    assert simulated.end_s() == [1.0]
+    assert outcome.by_function.calls == 0
 
 
 def test_a_cold_start_is_not_foreseen_and_warms_the_environment() -> None:
@@ -279,25 +246,6 @@ def test_without_an_environment_a_call_waits_on_for_the_replica() -> None:
     simulated, outcome = bridged((0.0,), (1.5,), concurrency=1, calls=5)
     assert (outcome.by_function.calls, outcome.by_function.throttled, outcome.started) == (2, 4, 3)
     assert simulated.end_s() == [3.0]
-
-
-def test_every_call_of_a_dropped_query_is_asked_for() -> None:
-    """The replica would be late: of three calls one finds an environment, the others find none and are dropped."""
-    simulated, outcome = bridged((0.0,), (0.75,), concurrency=1, calls=3, drops=True)
-    assert (outcome.by_function.calls, outcome.by_function.throttled, outcome.dropped) == (1, 2, 2)
-    assert simulated.end_s() == [np.inf]
-
-
-def test_a_join_goes_on_with_an_answer_after_a_drop() -> None:
-    """The second query is dropped by one stage at 10 s, and answered by the other, which begins it at 12 s, at 18 s."""
-    queries = PipelineQueries.of(np.zeros(2), np.array([[1, 2, 0], [1, 1, 1]]), np.array([18.0, 19.0]))
-    tables = [np.array([0.0, service_s]) for service_s in (10.0, 6.0, 0.5)]
-    simulated = PipelineSimulation(queries, [(), (), (0, 1)], [ALL, ALL, FIRST], tables, drops=True)
-    for stage in range(3):
-        simulated.add(stage, stage, 0.0, np.inf)
-    simulated.advance(11.0)
-    simulated.advance()
-    assert simulated.end_s().tolist() == [10.0, 18.5]
 
 
 def test_functions_that_make_no_sense_are_refused() -> None:
@@ -368,7 +316,7 @@ def cases(draw: st.DrawFn, with_functions: bool = False) -> PipelineCase:
     slo_s = ticks(4, 40)
     deadlines = tuple(a + (slo_s if kind == "one SLO" else ticks(1, 40)) for a in arrivals) if kind != "none" else ()
     by_join = tuple(sorted(replicas, key=lambda replica: replica.ready_s))  # numbers go up as they join
-    drops, sigma = draw(st.booleans()), 0.0 if with_functions else draw(st.sampled_from([0.0, 0.0, 0.7]))
+    sigma = 0.0 if with_functions else draw(st.sampled_from([0.0, 0.0, 0.7]))
     seed = draw(st.integers(0, 3)) if sigma else 0
 
     def stage_function() -> StageFunction:
@@ -383,13 +331,13 @@ def cases(draw: st.DrawFn, with_functions: bool = False) -> PipelineCase:
         return StageFunction(use, ticks(0, 10), ticks(0, 10))
 
     functions = tuple(stage_function() if with_functions and draw(st.integers(0, 3)) else None for _ in range(stages))
-    return PipelineCase(after, by_join, tuple(arrivals), calls, joins, deadlines, drops, sigma, seed, functions)
+    return PipelineCase(after, by_join, tuple(arrivals), calls, joins, deadlines, sigma, seed, functions)
 
 
 @sampled(400)
 @given(cases())
 def test_reference(case: PipelineCase) -> None:
-    """Each query at each stage is ready, answered and dropped as in the plain model, in the same batches."""
+    """Each query at each stage is ready and answered as in the plain model, in the same batches."""
     simulated = simulation(case)
     simulated.advance()
     check(case, simulated)
@@ -404,7 +352,6 @@ def test_reference_with_functions(case: PipelineCase) -> None:
     check(case, simulated)
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 @given(cases(with_functions=True))
 @settings(max_examples=1_000, deadline=None)
@@ -438,7 +385,7 @@ def test_windows_change_nothing(case: PipelineCase, cuts: list[int], chunk: int)
     for stage in range(len(case.after)):
         one, other = cut.outcome(stage), whole.outcome(stage)
         np.testing.assert_array_equal(one.batches, other.batches)
-        assert (one.busy_s, one.wait_s, one.dropped) == (other.busy_s, other.wait_s, other.dropped)
+        assert (one.busy_s, one.wait_s) == (other.busy_s, other.wait_s)
         assert (one.by_function, one.function_usd) == (other.by_function, other.function_usd)
     assert cut.missed == whole.missed
 
@@ -446,20 +393,19 @@ def test_windows_change_nothing(case: PipelineCase, cuts: list[int], chunk: int)
 @sampled(150)
 @given(cases() | cases(with_functions=True))
 def test_every_call_departs_once(case: PipelineCase) -> None:
-    """Each ready call is in one batch, on a function or dropped, unless the replicas are gone."""
+    """Each ready call is in one batch or on a function, unless the replicas are gone."""
     simulated = simulation(case)
     simulated.advance()
-    ready_s, answer_s, dropped_s = times(simulated, len(case.after))
+    ready_s, answer_s = times(simulated, len(case.after))
     calls = np.array(case.calls).reshape(-1, len(case.after))
     for stage in range(len(case.after)):
         outcome = simulated.outcome(stage)
         started = outcome.started + outcome.by_function.calls
         came = calls[ready_s[:, stage] < np.inf, stage].sum()
-        assert started + outcome.dropped <= came
+        assert started <= came
         if any(r.stage == stage and r.leave_s == np.inf for r in case.replicas):
-            assert started + outcome.dropped == came
+            assert started == came
     assert (answer_s >= ready_s).all()
-    assert (answer_s[dropped_s < np.inf] == np.inf).all()
 
 
 @sampled(100)

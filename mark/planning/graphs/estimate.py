@@ -177,12 +177,11 @@ class QuerySample:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StageEstimate:
-    """Waits, batches and drops of one stage's calls; means are NaN without calls."""
+    """Waits and batches of one stage's calls; means are NaN without calls."""
 
     stage: str
-    calls: int  # started
-    dropped: int  # calls
-    wait_s: float  # mean of the started ones, from ready to start
+    calls: int
+    wait_s: float  # mean of all, from ready to start
     service_s: float  # mean of a batch
     batches: Ints  # (largest batch + 1,) started, by size
     utilisation: float  # busy share of all workers from the sample's first arrival to the end of the last batch
@@ -199,7 +198,6 @@ class Estimate:
     """The simulated latency of each query, in the order of the sample."""
 
     latency_s: Floats  # (N,) infinite: never answered
-    dropped_at: Ints  # (N,) for an unanswered query the first stage that dropped a call; else -1
     stages: tuple[StageEstimate, ...]
     usd_per_hour: float
 
@@ -208,9 +206,7 @@ class Estimate:
         return float(np.count_nonzero(self.latency_s > slo_s + TOLERANCE_S) / len(self.latency_s))
 
     def quantile_s(self, share: float) -> float:
-        """Return the lowest latency that at least `share` of the queries do not exceed; infinite if too many are
-        dropped.
-        """
+        """Return the lowest latency that at least `share` of the queries do not exceed."""
         rank = max(1, math.ceil(share * len(self.latency_s) - 1e-9))
         return float(np.partition(self.latency_s, rank - 1)[rank - 1])
 
@@ -219,12 +215,11 @@ class PipelineEstimator:
     """Estimates of one pipeline under one sample; choices are in the order of its stages.
 
     A stage's outcome depends on its own choice and on the choices of the stages before it, and is remembered under
-    these. So a search that changes one stage simulates only that stage and the stages behind it. `early_drop` drops
-    calls that cannot be answered within `slo_s` of the query's arrival (docs/semantics.md, 17). `seed` is for the times
-    of batches of options that have a spread. Estimates do not depend on earlier ones; `calls_simulated` counts the work
-    done for them.
+    these. So a search that changes one stage simulates only that stage and the stages behind it. `seed` is for the
+    times of batches of options that have a spread. Estimates do not depend on earlier ones; `calls_simulated` counts
+    the work done for them.
 
-    Raises BadInput for a sample with other stages, an SLO that is not above zero, or early drop without an SLO.
+    Raises BadInput for a sample with other stages, and for an SLO that is not above zero.
     """
 
     def __init__(
@@ -233,7 +228,6 @@ class PipelineEstimator:
         sample: QuerySample,
         *,
         slo_s: float | None = None,
-        early_drop: bool = False,
         memory_bytes: int = MEMORY_BYTES,
         seed: int = 0,
     ) -> None:
@@ -241,10 +235,8 @@ class PipelineEstimator:
             raise BadInput(f"must have {len(pipeline.stages)} columns", "calls", sample.calls.shape)
         if slo_s is not None and not slo_s > 0.0:
             raise BadInput("must be above zero", "slo_s", slo_s)
-        if early_drop and slo_s is None:
-            raise BadInput("early drop needs an SLO", "slo_s")
         self.calls_simulated = 0
-        self._pipeline, self._slo_s, self._early_drop, self._seed = pipeline, slo_s, early_drop, seed
+        self._pipeline, self._slo_s, self._seed = pipeline, slo_s, seed
         deadline_s = None if slo_s is None else sample.arrivals_s + slo_s
         self._queries = PipelineQueries.of(sample.arrivals_s, sample.calls, deadline_s)
         self._predecessors = pipeline.predecessors
@@ -261,14 +253,8 @@ class PipelineEstimator:
         outcomes = [simulated.outcome(stage) for stage in range(len(choices))]
         as_given = self._queries.as_given
         latency_s = as_given(simulated.end_s() - self._queries.arrival_s)
-        dropped_at = np.full(len(latency_s), -1)
-        if any(outcome.dropped for outcome in outcomes):
-            dropped_s = np.stack([as_given(outcome.dropped_s) for outcome in outcomes])
-            gone = np.isinf(latency_s)
-            dropped_at[gone] = dropped_s[:, gone].argmin(axis=0)
         return Estimate(
             latency_s,
-            dropped_at,
             tuple(self._of_stage(*of) for of in zip(self._pipeline.names, choices, outcomes, strict=True)),
             usd_per_hour(tuple(choices)),
         )
@@ -276,8 +262,7 @@ class PipelineEstimator:
     def path_s(self, choices: Sequence[StageChoice]) -> Floats:
         """Return the time each stage adds to each query's latency along its critical path, shape (N, stages).
 
-        Rows are in the order of the sample, with NaN for queries that are never answered. Raises BadInput unless there
-        is one choice for each stage.
+        Rows are in the order of the sample. Raises BadInput unless there is one choice for each stage.
         """
         simulated = self._simulate(choices, None)
         outcomes = [simulated.outcome(stage) for stage in range(len(choices))]
@@ -286,9 +271,7 @@ class PipelineEstimator:
             np.stack([as_given(times_s) for times_s in of], axis=1)
             for of in ([one.ready_s for one in outcomes], [one.answer_s for one in outcomes])
         )
-        path_s = critical_path_s(self._pipeline, ready_s, answer_s)
-        path_s[np.isinf(as_given(simulated.end_s()))] = np.nan
-        return path_s
+        return critical_path_s(self._pipeline, ready_s, answer_s)
 
     def feasible(self, choices: Sequence[StageChoice], attainment: float) -> bool:
         """Return whether at least `attainment` of the queries are answered within the SLO.
@@ -325,7 +308,6 @@ class PipelineEstimator:
             [option.service_s[: choices[stage].batch + 1] for stage, option, _ in parts],
             sigmas=[option.sigma for _, option, _ in parts],
             seed=self._seed,
-            drops=self._early_drop,
             known=known,
         )
         for kind, (stage, option, replicas) in enumerate(parts):
@@ -336,7 +318,7 @@ class PipelineEstimator:
         for stage, key in enumerate(keys):
             if stage not in known:
                 outcome = simulated.outcome(stage)
-                self.calls_simulated += outcome.started + outcome.dropped
+                self.calls_simulated += outcome.started
                 if complete and self._most_remembered:
                     # Copies, because a row would keep the memory of all stages
                     self._memory[key] = replace(
@@ -354,7 +336,6 @@ class PipelineEstimator:
         return StageEstimate(
             name,
             started,
-            outcome.dropped,
             outcome.wait_s / started if started else math.nan,
             outcome.busy_s / batches if batches else math.nan,
             outcome.batches[: choice.batch + 1],
@@ -366,9 +347,6 @@ def estimate(
     pipeline: Pipeline,
     sample: QuerySample,
     choices: Sequence[StageChoice],
-    *,
-    slo_s: float | None = None,
-    early_drop: bool = False,
 ) -> Estimate:
     """Make one estimate; for more than one use `PipelineEstimator`. Raises BadInput as that does.
 
@@ -380,4 +358,4 @@ def estimate(
     >>> seen.latency_s.round(3).tolist(), seen.miss_share(0.085), seen.usd_per_hour
     ([0.09, 0.07, 0.08], 0.3333333333333333, 1.6)
     """
-    return PipelineEstimator(pipeline, sample, slo_s=slo_s, early_drop=early_drop, memory_bytes=0).estimate(choices)
+    return PipelineEstimator(pipeline, sample, memory_bytes=0).estimate(choices)

@@ -133,10 +133,3 @@ def test_critical_paths_sum_to_the_latencies(join: Join) -> None:
     path_s = estimator.path_s(choices)
     np.testing.assert_allclose(path_s.sum(axis=1), estimator.estimate(choices).latency_s, atol=1e-9)
     assert path_s.min() >= -1e-9
-
-
-def test_a_query_that_is_never_answered_has_no_path() -> None:
-    sample = QuerySample(np.array([0.0, 0.0]), np.ones((2, 1), dtype=np.int64))
-    estimator = PipelineEstimator(chain("a"), sample, slo_s=1.5, early_drop=True)
-    path_s = estimator.path_s([StageChoice(StageOption("x", 1.0, np.array([0.0, 1.0])), 1, 1)])
-    np.testing.assert_array_equal(path_s, [[1.0], [np.nan]])

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mark.domain.errors import BadInput
-from mark.domain.pipeline import ALL, FIRST, Join, Pipeline, PipelineStage
+from mark.domain.pipeline import Join, Pipeline, PipelineStage
 from mark.planning.graphs.estimate import (
     Estimate,
     PipelineEstimator,
@@ -64,10 +64,9 @@ SLO_S = 0.5
 
 def same(one: Estimate, other: Estimate) -> None:
     np.testing.assert_array_equal(one.latency_s, other.latency_s)
-    np.testing.assert_array_equal(one.dropped_at, other.dropped_at)
     for ours, theirs in zip(one.stages, other.stages, strict=True):
         np.testing.assert_array_equal(ours.batches, theirs.batches)
-        for name in ("stage", "calls", "dropped", "wait_s", "service_s", "batch", "utilisation"):
+        for name in ("stage", "calls", "wait_s", "service_s", "batch", "utilisation"):
             assert getattr(ours, name) == pytest.approx(getattr(theirs, name), nan_ok=True), name
 
 
@@ -78,10 +77,9 @@ def test_one_query() -> None:
     """It takes the time of a batch of one, and the replica is busy for that time."""
     seen = estimate(SINGLE, QuerySample(np.array([3.0]), np.array([[1]])), [StageChoice(option(0.5, 0.25), 4, 2)])
     assert seen.latency_s == [0.75]
-    assert seen.dropped_at == [-1]
     assert seen.usd_per_hour == 2.0
     [stage] = seen.stages
-    assert (stage.stage, stage.calls, stage.dropped, stage.wait_s, stage.service_s) == ("only", 1, 0, 0.0, 0.75)
+    assert (stage.stage, stage.calls, stage.wait_s, stage.service_s) == ("only", 1, 0.0, 0.75)
     assert (stage.batch, stage.utilisation, stage.batches.tolist()) == (1.0, 0.5, [0, 1, 0, 0, 0])
 
 
@@ -104,7 +102,7 @@ def test_latencies_are_in_the_order_of_the_sample() -> None:
 
 def test_quantiles_and_misses() -> None:
     """A quantile of latencies of 1 to 10 s is one of them; exactly the SLO is in time."""
-    seen = Estimate(np.arange(10.0, 0.0, -1.0), np.full(10, -1), (), 0.0)
+    seen = Estimate(np.arange(10.0, 0.0, -1.0), (), 0.0)
     assert [seen.quantile_s(share) for share in (0.0, 0.1, 0.11, 0.9, 1.0)] == [1.0, 1.0, 2.0, 9.0, 10.0]
     assert [seen.miss_share(slo_s) for slo_s in (0.5, 1.0, 9.0, 10.0)] == [1.0, 0.9, 0.1, 0.0]
 
@@ -116,12 +114,11 @@ def test_the_example() -> None:
 # -- against the plain model ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("early_drop", [False, True])
 @pytest.mark.parametrize("choices", [CHOICES, BESIDE], ids=["one type", "beside"])
-def test_reference(early_drop: bool, choices: Sequence[StageChoice]) -> None:
+def test_reference(choices: Sequence[StageChoice]) -> None:
     """The pipeline has fan-out, skipped stages and a join that does not wait for long, at a load that queues."""
     queries = sample(500, 90.0)
-    seen = estimate(SOCIAL, queries, choices, slo_s=SLO_S, early_drop=early_drop)
+    seen = estimate(SOCIAL, queries, choices)
     replicas = tuple(
         PulledBy(stage, tuple(option.service_s[1 : choice.batch + 1]))
         for stage, choice in enumerate(choices)
@@ -136,16 +133,12 @@ def test_reference(early_drop: bool, choices: Sequence[StageChoice]) -> None:
             tuple(map(tuple, queries.calls)),
             tuple(stage.join for stage in SOCIAL.stages),
             tuple(queries.arrivals_s + SLO_S),
-            early_drop,
         )
     )
     np.testing.assert_array_equal(seen.latency_s, world.answer_s[:, 3] - queries.arrivals_s)
-    gone = np.isinf(world.answer_s[:, 3])
-    assert gone.any() == early_drop
-    np.testing.assert_array_equal(seen.dropped_at, np.where(gone, world.dropped_s.argmin(axis=1), -1))
     for stage, sizes in enumerate(world.batches):
         of = seen.stages[stage]
-        assert (of.calls, of.dropped) == (sum(sizes), world.dropped_calls[stage])
+        assert of.calls == sum(sizes)
         assert of.wait_s == pytest.approx(world.wait_s[stage] / sum(sizes))
         if len(choices[stage].parts) == 1:
             assert of.service_s == pytest.approx(np.mean([choices[stage].option.service_s[size] for size in sizes]))
@@ -179,12 +172,12 @@ def test_beside_others_a_first_choices_only_replica_may_go() -> None:
 def test_what_is_remembered_changes_no_answer(moves: list[tuple[int, int, int]]) -> None:
     """A walk changes one stage at a time and mixes estimates and promises; a fresh estimate must agree each time."""
     queries = sample(300, 50.0)
-    kept = PipelineEstimator(SOCIAL, queries, slo_s=SLO_S, early_drop=True)
-    few = PipelineEstimator(SOCIAL, queries, slo_s=SLO_S, early_drop=True, memory_bytes=3 * 16 * 300)
+    kept = PipelineEstimator(SOCIAL, queries, slo_s=SLO_S)
+    few = PipelineEstimator(SOCIAL, queries, slo_s=SLO_S, memory_bytes=3 * 16 * 300)
     choices = list(CHOICES)
     for n, (stage, batch, replicas) in enumerate(moves):
         choices[stage] = StageChoice(OPTIONS[stage], batch, replicas)
-        fresh = estimate(SOCIAL, queries, choices, slo_s=SLO_S, early_drop=True)
+        fresh = estimate(SOCIAL, queries, choices)
         misses = fresh.miss_share(SLO_S)
         assert kept.feasible(choices, 1.0 - misses)
         assert misses == 0.0 or not kept.feasible(choices, 1.0 - misses + 1e-6)
@@ -226,35 +219,6 @@ def test_a_promise_that_is_lost_is_given_up_early() -> None:
     assert estimator.feasible([StageChoice(of.option, 8, 8) for of in CHOICES], 0.99)
 
 
-def test_early_drop_saves_those_behind() -> None:
-    """In a lasting overload, work on late queries is wasted: without them more of the others are in time."""
-    queries = QuerySample(np.arange(4000) / 50.0, np.ones((4000, 1), dtype=np.int64))
-    overloaded = [StageChoice(option(0.0, 1 / 40, largest=1), 1, 1)]
-    late = estimate(SINGLE, queries, overloaded, slo_s=0.5)
-    dropped = estimate(SINGLE, queries, overloaded, slo_s=0.5, early_drop=True)
-    assert late.miss_share(0.5) > 0.9
-    assert dropped.miss_share(0.5) == pytest.approx(0.2, abs=0.01)
-    assert (dropped.dropped_at[np.isinf(dropped.latency_s)] == 0).all()
-    assert dropped.stages[0].dropped == np.isinf(dropped.latency_s).sum()
-
-
-def test_a_dropped_call_no_join_needs_is_no_miss() -> None:
-    """The slow branch drops the second query, the quick one answers: enough for `FIRST`, not for `ALL`."""
-    queries = QuerySample(np.array([0.0, 0.0]), np.ones((2, 3), dtype=np.int64))
-    choices = [StageChoice(option(0.0, each_s, largest=1), 1, 1) for each_s in (4.0, 1.0, 1.0)]
-
-    def seen(join: Join) -> Estimate:
-        stages = [PipelineStage("slow", "m"), PipelineStage("quick", "m")]
-        pipeline = Pipeline((*stages, PipelineStage("end", "m", ("slow", "quick"), join)))
-        return estimate(pipeline, queries, choices, slo_s=6.0, early_drop=True)
-
-    assert seen(FIRST).latency_s.tolist() == [2.0, 3.0]
-    assert seen(FIRST).dropped_at.tolist() == [-1, -1]
-    assert seen(FIRST).stages[0].dropped == 1
-    assert seen(ALL).latency_s.tolist() == [5.0, np.inf]
-    assert seen(ALL).dropped_at.tolist() == [-1, 0]
-
-
 # -- bad input -----------------------------------------------------------------------------------------------------
 
 
@@ -286,8 +250,6 @@ def test_bad_input_says_what_is_wrong() -> None:
         estimate(SOCIAL, queries, CHOICES[:3])
     with pytest.raises(BadInput, match="above zero"):
         PipelineEstimator(SOCIAL, queries, slo_s=0.0)
-    with pytest.raises(BadInput, match="early drop needs an SLO"):
-        PipelineEstimator(SOCIAL, queries, early_drop=True)
     with pytest.raises(BadInput, match="a promise needs an SLO"):
         PipelineEstimator(SOCIAL, queries).feasible(CHOICES, 0.99)
     with pytest.raises(BadInput, match="0 to 1"):

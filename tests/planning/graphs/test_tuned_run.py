@@ -60,7 +60,7 @@ def test_without_a_tuner_a_run_is_the_estimate() -> None:
     )
     pipeline, end_s = chain("a", "b"), float(sample.arrivals_s[-1]) + 1e-9
     found = run_tuned(pipeline, sample, choices, FIXED, begin_s=0.0, end_s=end_s, slo_s=0.1)
-    seen = estimate(pipeline, sample, choices, slo_s=0.1)
+    seen = estimate(pipeline, sample, choices)
     assert found.latency_s.tolist() == pytest.approx(seen.latency_s.tolist())
     assert found.miss_share(0.1) == seen.miss_share(0.1) > 0.0
     assert found.usd == pytest.approx(seen.usd_per_hour * end_s / 3600.0)
