@@ -235,7 +235,9 @@ def _best_answer(
     instances = counts.sum(axis=0)
     missing = program.missing(instances - counts)
     needed = np.maximum(np.ceil(np.maximum(0.0, room) / size - _TINY).astype(np.int64), missing.max(axis=1, initial=0))
-    most = np.minimum(program.most, needed)
+    allowed = _allowed(program, counts) if limits else np.full_like(counts, 2**40)
+    # A bundle of more than are allowed would be refused as a whole.
+    most = np.minimum(np.minimum(program.most, needed), np.maximum(0, allowed.max(axis=1)))
     bundle = np.maximum(1, -(-most // _BUNDLES))
     floor = np.zeros_like(most)
     if around:
@@ -248,9 +250,10 @@ def _best_answer(
         most = np.minimum(most, high) - floor
         bundle = np.maximum(1, -(-most // (4 * _BUNDLES)))
     part, now = program.only(asked), counts[asked]
-    allowed = _allowed(program, counts)[asked] if limits else np.full_like(now, 2**40)
     answers, answer_usd = np.empty_like(now), np.empty(len(asked))
-    bundled = _Range(before[asked], floor[asked], bundle[asked], (most // bundle)[asked], allowed, missing[asked])
+    bundled = _Range(
+        before[asked], floor[asked], bundle[asked], (most // bundle)[asked], allowed[asked], missing[asked]
+    )
     offers = _Offers(
         overflow_usd=np.ascontiguousarray(program.overflow_usd),
         size=size[asked] / program.spacing_rps,

@@ -189,6 +189,11 @@ def with_least(program: Program, instances: int) -> Program:
     """Return the program with at least `instances` in each step, or as many as limits and boots allow."""
     there = np.minimum(program.running, program.most)[:, None]
     there = np.where(program.can_launch | program.first, program.most[:, None], there)
+    if math.isfinite(program.max_usd_per_step):
+        cheapest = np.argsort(program.usd_per_step, kind="stable")
+        there, usd = there[cheapest], np.maximum(program.usd_per_step[cheapest, None], 1e-12)
+        left = program.max_usd_per_step * (1.0 + ROUNDING) - np.cumsum(there * usd, axis=0) + there * usd
+        there = np.minimum(there, np.maximum(0.0, left // usd).astype(np.int64))
     least = np.minimum(there.sum(axis=0), max(0, min(instances, program.max_instances)))
     return unchecked(program, least=least) if least.any() else program
 

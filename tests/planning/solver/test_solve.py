@@ -121,6 +121,19 @@ def test_least_number_of_instances_is_there_in_large_programs(how: str, seed: in
         assert found.usd <= price(of, one) * (1.0 + 1e-9)
 
 
+@given(seed=seeds, held=st.integers(1, 7), more=st.sampled_from([0, 1, 20]))
+@settings(max_examples=20)
+def test_budget_below_the_least_number_buys_as_many_as_it_holds(seed: int, held: int, more: int) -> None:
+    """Without the budget in `least`, plans came out at up to 1.35 times this price, or without any instance."""
+    of = cloud(seed, running=np.zeros(8, dtype=np.int64))
+    of = replace(of, max_usd_per_step=float(of.usd_per_step.min()) * (held + 0.3))
+    found = solve(with_least(of, held + more))
+    serving = of.can_launch.any(axis=0)
+    assert not violation(of, found.counts)
+    assert (found.counts.sum(axis=0)[serving] >= held).all()
+    assert found.usd == pytest.approx(solve(with_least(of, held)).usd, rel=1e-12)
+
+
 def test_least_number_that_the_plan_has_anyway_changes_nothing() -> None:
     of = cloud(11)
     free = solve(of)
