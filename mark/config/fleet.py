@@ -59,8 +59,10 @@ def fleet_of(fleet: Section, overflow: Section, *, others: bool = False) -> Flee
     limits = [(fleet, "max_instances"), (fleet, "max_usd_per_hour")]
     if functions or others:
         limits.append((overflow, "max_usd_per_hour"))
-    if least > most:
-        raise BadInput("must not be above max_instances", fleet.where("min_instances"), f"{least} (of {most})")
+    pool = fleet.whole("warm_pool", 0, least=0)
+    for key, count in (("min_instances", least), ("warm_pool", pool)):
+        if count > most:
+            raise BadInput("must not be above max_instances", fleet.where(key), f"{count} (of {most})")
     return FleetConfig(
         # Files are relative to the service file, so that a folder can be moved as a whole.
         catalog=catalog if catalog in CATALOG_NAMES else str(fleet.path.parent / catalog),
@@ -69,7 +71,7 @@ def fleet_of(fleet: Section, overflow: Section, *, others: bool = False) -> Flee
         min_instances=least,
         max_instances=most,
         max_usd_per_hour=fleet.number("max_usd_per_hour", 1000.0, above_zero=True),
-        warm_pool=fleet.whole("warm_pool", 0, least=0),
+        warm_pool=pool,
         committed=_committed(fleet.below("committed")),
         functions=functions,
         max_function_usd_per_hour=(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -92,6 +93,33 @@ def with_batching(resolved: ResolvedService, batching: str) -> ResolvedService:
     able = _counted({k: one for k, one in found.items() if isinstance(one, Candidate)}, service, resolved.function)
     kept = tuple(able[each.profile.instance] for each in resolved.candidates if each.profile.instance in able)
     return replace(resolved, service=service, candidates=kept)
+
+
+def affordable(resolved: ResolvedService) -> ResolvedService:
+    """Return the service. Raises BadInput if its budget cannot pay for the least fleet or for the whole warm pool.
+
+    Without a function in time the least fleet has one instance. A running controller does not ask this, because prices
+    may rise.
+    """
+    service = resolved.service
+    least, why, advice = service.min_instances, f"min_instances = {service.min_instances}", " or lower min_instances"
+    if least == 0 and not resolved.functions_in_time:
+        least, why, advice = 1, "one instance, and no function answers in time", ""
+    pool, whole = service.warm_pool, f"warm_pool = {service.warm_pool}"
+    kept = [offer for offer in resolved.offers if offer.market is Market.ON_DEMAND]
+    for offers, count, fleet, otherwise in (
+        (resolved.offers, least, why, advice),
+        (kept, pool, whole, " or lower warm_pool"),
+    ):
+        cheapest = min(offers, key=lambda offer: offer.usd_per_hour, default=None)
+        # 1e-9: a budget of exactly three instances must hold three.
+        if cheapest is None or service.max_usd_per_hour / cheapest.usd_per_hour + 1e-9 >= count:
+            continue
+        enough = math.ceil(count * cheapest.usd_per_hour * 1e4 - 1e-5) / 1e4
+        what = f"pays for less than {fleet} ({cheapest.name}, the cheapest, costs {cheapest.usd_per_hour:g} $/h)"
+        where = f"{service.source or service.name} [fleet] max_usd_per_hour"
+        raise BadInput(f"{what}: raise it to {enough:.10g}{otherwise}", where, service.max_usd_per_hour)
+    return resolved
 
 
 def buyable(resolved: ResolvedService) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from mark.domain.offer import Catalog, Delay, Market, Offer
 from mark.domain.profile import Profile
 from mark.domain.service import ResolvedService, ServiceConfig, checked_tail, hedge_after_s
 from mark.models.registry_place import pinned
-from mark.planning.resolve import resolve
+from mark.planning.resolve import affordable, resolve
 from mark.profiling.version_profiles import service_profiles
 from mark.simulation.request import RunRequest, Sensitivity
 from mark.traffic.traces.bad_lines import BadLines
@@ -112,7 +112,9 @@ def looked_up(service: ServiceConfig, request: RunRequest, *, model_files: bool 
             model: {name: _shifted_profile(profile, request.sensitivity) for name, profile in by_instance.items()}
             for model, by_instance in profiles.items()
         }
-    return resolve(service, catalog, profiles)
+    resolved = resolve(service, catalog, profiles)
+    # A stage's budget is a part of the pipeline's, which moves to the stages that need it.
+    return resolved if service.stage else affordable(resolved)
 
 
 @dataclass(frozen=True, slots=True)

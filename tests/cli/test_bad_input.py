@@ -10,6 +10,11 @@ from typing import Any
 import pytest
 
 from mark.cli.main import main
+from mark.config.pipeline_file import load_pipeline
+from mark.simulation.inputs import looked_up
+from mark.simulation.request import RunRequest
+from tests.cli.two_stages import FILE as TWO
+from tests.cli.two_stages import PROFILE as PROFILE_OF_TWO
 
 Captured = pytest.CaptureFixture[str]
 
@@ -50,6 +55,29 @@ def sound(argv: list[str], capsys: Captured) -> dict[str, Any]:
     assert result["regret"] is None or result["regret"] >= 1.0 - 1e-9
     assert result["slo"]["attainment"] is None or 0.0 <= result["slo"]["attainment"] <= 1.0
     return result
+
+
+@pytest.mark.parametrize("command", ["check", "plan", "simulate", "compare", "bound", "deploy"])
+def test_budget_below_the_least_fleet_is_refused(command: str, tmp_path: Path, capsys: Captured) -> None:
+    path = tmp_path / "low.toml"
+    fleet = '[fleet]\ninstances = ["c5.large"]\nmin_instances = 3\nmax_instances = 9\nmax_usd_per_hour = 0.1\n'
+    path.write_text('[service]\nname = "low"\nmodel = "inception-v3"\nslo_ms = 500\nslo_attainment = 0.98\n' + fleet)
+    service = [str(path)] if command in ("check", "deploy") else ["--service", str(path)]
+    traffic = {"check": [], "deploy": ["--dry-run"], "plan": ["--trace", TRAFFIC]}.get(command, list(SHORT))
+    refused([command, *service, *traffic], f"{path} [fleet] max_usd_per_hour: pays for less than min_inst", capsys)
+
+
+def test_budget_below_one_stage_of_a_pipeline_is_refused(tmp_path: Path, capsys: Captured) -> None:
+    """The part of one stage may be below, because it is raised when the other stage needs less."""
+    (tmp_path / "two.csv").write_text(PROFILE_OF_TWO)
+    path = tmp_path / "two.toml"
+    path.write_text(TWO.replace("[fleet]\n", "[fleet]\nmax_usd_per_hour = 0.1\n"))
+    config = load_pipeline(str(path))
+    part = config.stage_service(config.stages[0], 0.05)
+    found = looked_up(part, RunRequest(trace="", service=str(path)))
+    assert part.max_usd_per_hour < min(offer.usd_per_hour for offer in found.offers) < 0.1
+    path.write_text(TWO.replace("[fleet]\n", "[fleet]\nmax_usd_per_hour = 0.05\n"))
+    refused(["check", str(path)], "pays for less than min_instances = 1 (c7i.large/on-demand", capsys)
 
 
 @pytest.mark.parametrize(

@@ -196,6 +196,10 @@ POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
             HEAD + "[fleet]\nmin_instances = 501\n",
             "[fleet] min_instances: must not be above max_instances: 501 (of 500)",
         ),
+        (
+            HEAD + "[fleet]\nmax_instances = 2\nwarm_pool = 3\n",
+            "[fleet] warm_pool: must not be above max_instances: 3 (of 2)",
+        ),
         (HEAD + "[fleet]\nmax_instances = 1.5\n", "[fleet] max_instances: must be a whole number: 1.5"),
         (HEAD + "[fleet]\nmax_usd_per_hour = 0\n", "[fleet] max_usd_per_hour: must be above zero: 0"),
         (HEAD + "[overflow]\nmax_usd_per_hour = 0\n", "[overflow] max_usd_per_hour: must be above zero: 0"),

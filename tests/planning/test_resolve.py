@@ -14,7 +14,7 @@ from mark.domain.offer import Catalog, Market
 from mark.domain.profile import Profile, ProfileRow
 from mark.domain.service import Commitment, ResolvedService, ServiceConfig, SloMonitorSettings
 from mark.domain.slo import Slo
-from mark.planning.resolve import choose_function, function_size, profile_of, resolve
+from mark.planning.resolve import affordable, choose_function, function_size, profile_of, resolve
 from mark.profiling.table import load_profiles
 
 DAY = load_catalog("aws-2019")
@@ -223,3 +223,46 @@ def test_promise_that_a_tail_breaks_alone_names_the_highest_share() -> None:
         resolve(asked, load_catalog("aws-2019"), profiles)
     kept = resolve(replace(asked, slo=Slo(0.08, 0.98)), load_catalog("aws-2019"), profiles)
     assert kept.candidates[0].late_shares is not None
+
+
+LARGE = replace(load_service("inception-v3"), instances=("c5.large", "c5.xlarge"), functions=(), source="low.toml")
+
+
+@pytest.mark.parametrize(
+    ("low", "said"),
+    [
+        (
+            {"min_instances": 3, "max_usd_per_hour": 0.25},
+            "pays for less than min_instances = 3 (c5.large/on-demand, the cheapest, costs 0.085 $/h): "
+            "raise it to 0.255 or lower min_instances: 0.25",
+        ),
+        (
+            {"min_instances": 0, "max_usd_per_hour": 0.08},
+            "pays for less than one instance, and no function answers in time (c5.large/on-demand, the cheapest, costs "
+            "0.085 $/h): raise it to 0.085: 0.08",
+        ),
+        (
+            {"warm_pool": 4, "max_usd_per_hour": 0.3},
+            "pays for less than warm_pool = 4 (c5.large/on-demand, the cheapest, costs 0.085 $/h): "
+            "raise it to 0.34 or lower warm_pool: 0.3",
+        ),
+    ],
+)
+def test_budget_below_what_the_fleet_needs_is_refused(low: dict[str, float], said: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        affordable(deployed(replace(LARGE, **low)))  # type: ignore[arg-type]
+    assert str(refused.value) == f"low.toml [fleet] max_usd_per_hour: {said}"
+
+
+@pytest.mark.parametrize(
+    "enough",
+    [
+        {"min_instances": 3, "max_usd_per_hour": 0.255},  # binary: 3 x 0.085 is more than 0.255
+        {"min_instances": 0, "max_usd_per_hour": 0.01, "functions": ("lambda:3008",)},  # functions alone may answer
+        {"warm_pool": 4, "max_usd_per_hour": 0.34},
+        {"warm_pool": 4, "max_usd_per_hour": 0.1, "markets": (Market.SPOT,)},  # nothing that a pool may hold
+    ],
+)
+def test_budget_of_just_the_fleet_is_enough(enough: dict[str, float]) -> None:
+    found = deployed(replace(LARGE, **enough))  # type: ignore[arg-type]
+    assert affordable(found) is found

@@ -26,6 +26,7 @@ from mark.models.registry_unpacked import PREFIX as UNPACKED
 from mark.models.trial import DRIVER, opened_files
 from mark.planning.graphs.sited_group import sited_group
 from mark.planning.graphs.whole_fleet import whole_fleet
+from mark.planning.resolve import affordable
 from mark.simulation.inputs import looked_up, open_service
 from mark.simulation.request import RunRequest
 from mark_infra.deploy.artifacts import size_of
@@ -258,7 +259,7 @@ def _stages_of(service: ServiceConfig) -> tuple[str, ...]:
 def _looked_up(config: PipelineConfig, service: ServiceConfig) -> ResolvedService:
     """Return a stage, a group of stages, or a whole pipeline with its offers."""
     if service.whole:
-        return whole_fleet(config, service, load_catalog(service.catalog)).resolved
+        return affordable(whole_fleet(config, service, load_catalog(service.catalog)).resolved)
     if service.together:
         return sited_group(config, service, load_catalog(service.catalog)).resolved
     return looked_up(service, RunRequest(trace="", service=service.source), model_files=True)

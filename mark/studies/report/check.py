@@ -14,7 +14,7 @@ from mark.domain.faults import Faults
 from mark.domain.service import ResolvedService
 from mark.planning.demand.served_load import cheapest_lasting, lateness_of
 from mark.planning.demand.tails import ROOM, fewest_requests
-from mark.planning.resolve import buyable, resolve, tail_advice
+from mark.planning.resolve import affordable, buyable, resolve, tail_advice
 from mark.profiling.policy import late_alone
 from mark.profiling.table import load_profiles, measured_profiles
 from mark.simulation.inputs import open_service
@@ -135,7 +135,7 @@ def _pipeline(config: PipelineConfig) -> str:
             unknown.append(stage.name)
             continue
         try:
-            resolved = resolve(config.service(stage), catalog, profiles)
+            resolved = affordable(resolve(config.service(stage), catalog, profiles))
         except Infeasible as error:
             raise Infeasible(f"{config.source} [stage.{stage.name}]: {error}", error.helps) from None
         offers = "1 offer" if len(resolved.offers) == 1 else f"{len(resolved.offers)} offers"
