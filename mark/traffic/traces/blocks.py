@@ -110,7 +110,10 @@ def blocks(
                 text = rest + data
                 if b"\0" in data:
                     if nuls is None or not is_text(data):
-                        raise BadInput("binary data, not text", _at(path, line, text.split(b"\0")[0]))
+                        raise BadInput(
+                            "binary data, not text: unpack an archive, or export text",
+                            _at(path, line, text.split(b"\0")[0]),
+                        )
                     nuls(data.count(b"\0"))
                 if line == 1 and text.startswith(BOM):
                     text = text[len(BOM) :]

@@ -10,7 +10,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -23,7 +23,8 @@ from mark.traffic.traces.cells import is_missing, plain_numbers
 from mark.traffic.traces.exposition import exposed
 from mark.traffic.traces.json_tables import tables_in
 from mark.traffic.traces.log_text import REQUEST_LIKE
-from mark.traffic.traces.meanings import Kind, Meaning, meaning_of
+from mark.traffic.traces.meanings import COUNTER, Kind, Meaning, meaning_of
+from mark.traffic.traces.metric_lines import graphite_series, influx_series
 from mark.traffic.traces.partial import joined, pages_in, refuse_fewer, refuse_part
 from mark.traffic.traces.points import LINE, TIME, UNNAMED, VALUES, Points, flattened, is_time, series_of_points
 from mark.traffic.traces.stated import Statement, above_and_between, is_about_numbers, of_object
@@ -34,6 +35,8 @@ _ROWS = frozenset(["results", "rows", "data", "records", "items", "values", "ent
 _PARQUET = b"PAR1"
 _DELIMITERS = (";", "\t", "|", ",")
 _PEEK_LINES = 20
+_MARKUP = re.compile(r"\s*<[?!a-zA-Z]")
+_LOCUST = frozenset(["User Count", "Requests/s", _OF_LOCUST := "Total Request Count"])  # of its history
 _ELISIONS = frozenset(["...", "..", "\u2026", "\u22ee", "\u00b7", "[...]", "(...)"])
 _LOKI_LIMIT = 100  # lines of an answer, unless a query says more
 _SEP = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
@@ -87,6 +90,14 @@ def read_export(path: Path) -> Export | None:
     if (samples := exposed(text, str(path))) is not None:
         found = _nested(samples[0], path, _PROMETHEUS)
         found = None if found is None else replace(found, bad=samples[1])
+    elif (points := influx_series(text)) is not None:
+        found = _nested(points[0], path, "InfluxDB's line protocol")
+        found = None if found is None else replace(found, bad=points[1])
+    elif (points := graphite_series(text)) is not None:
+        found = _graphite(points[0], path)
+        found = None if found is None else replace(found, bad=points[1])
+    elif _MARKUP.match(text):
+        raise BadInput("HTML or XML, no table: export CSV or JSON", str(path), shown(text[:60].encode()))
     elif text.lstrip()[:1] in ("{", "["):
         found = _json(text, path)
     elif (found := _delimited(text, path)) is not None and not text.endswith('"') and ends_within_line(path):
@@ -107,7 +118,8 @@ def is_table(head: bytes) -> bool:
     lines = [line for line in head.decode("utf-8", "replace").split("\n")[:_PEEK_LINES] if line.strip()]
     if len(lines) < 2 or REQUEST_LIKE.search(lines[0].encode()):
         return False
-    rows = list(csv.reader(lines, delimiter=_delimiter(lines)))
+    delimiter = _delimiter(lines)
+    rows = list(csv.reader(lines, delimiter=delimiter, skipinitialspace=delimiter == " "))
     return len(rows[0]) > 1 and len({*map(len, rows)}) == 1 and not any(map(is_time, rows[0]))
 
 
@@ -455,7 +467,7 @@ def _delimited(text: str, path: Path) -> Export | None:
     lines = [line for _, line in kept]
     try:
         delimiter = sep[1] if sep is not None else _delimiter(lines[: 2 * _PEEK_LINES])
-        reader = csv.reader(lines, delimiter=delimiter)
+        reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=delimiter == " ")
         rows = [(kept[reader.line_num - 1][0], row) for row in reader if row]
     except csv.Error as error:  # a cell of more than 128 KiB: a quote that is never closed
         raise BadInput(f"no table: {error}", str(path)) from None
@@ -483,6 +495,7 @@ def _delimited(text: str, path: Path) -> Export | None:
         names = [f"column {i}" for i in range(1, width + 1)]
         skipped = []
         first = -1
+    timed = {i for i, cell in enumerate(rows[first + 1][1] if len(rows) > first + 1 else ()) if is_time(cell)}
     body, bad, again = [], [], 0
     again_head = rows[first][1] if first >= 0 else head
     for number, row in rows[first + 1 :]:
@@ -492,7 +505,7 @@ def _delimited(text: str, path: Path) -> Export | None:
             bad.append((number, f"expected {width} columns: {shown(delimiter.join(row).encode())!r}"))
         elif named and row == again_head:
             again += 1
-        elif named and _is_header_beside(row, head):
+        elif named and _is_header_beside(row, head, timed):
             what = "another table begins here: keep one of them"
             raise BadInput(what, f"{path} line {number}", shown(delimiter.join(row).encode())[:60])
         else:
@@ -517,6 +530,9 @@ def _delimited(text: str, path: Path) -> Export | None:
     said_of = [meaning_of(_MINUTES.sub("", cell)) for row in over for cell in row]
     is_statistic = any(meaning.kind is Kind.STATISTIC for meaning in said_of)
     meanings = dict.fromkeys(names, Meaning(Kind.STATISTIC)) if is_statistic else {}
+    if columns.keys() >= _LOCUST:
+        columns = {name: columns[name] for name in ("Timestamp", "Type", "Name", _OF_LOCUST) if name in columns}
+        meanings = {_OF_LOCUST: Meaning(Kind.REQUESTS, COUNTER)}
     lines_of_rows = [number for number, _ in body]
     stated = above_and_between(over, comments)
     return Export(columns, form, named, None, meanings, lines_of_rows, bad, skipped, stated=stated)
@@ -533,9 +549,9 @@ def _complete_header(rows: list[tuple[int, list[str]]], width: int) -> None:
         rows[0] = (number, ["", *head])
 
 
-def _is_header_beside(row: Sequence[str], head: Sequence[str]) -> bool:
-    """Return whether a row names columns, one of them as the header does and others differently."""
-    same = any(cell.strip().lower() == name.lower() != "" for cell, name in zip(row, head, strict=True))
+def _is_header_beside(row: Sequence[str], head: Sequence[str], timed: Collection[int]) -> bool:
+    """Return whether a row names columns: a column of times as the header does, and others differently."""
+    same = any(row[i].strip().lower() == head[i].lower() != "" for i in timed if i < len(row))
     return same and not any(plain_numbers([cell]) is not None or is_time(cell) for cell in row)
 
 
@@ -570,11 +586,23 @@ def _with_title(name: str, title: str) -> str:
 
 
 def _delimiter(head: Sequence[str]) -> str:
-    """Return the delimiter that cuts most lines into equal numbers of cells, and into most cells."""
+    """Return the delimiter that cuts most lines into equal numbers of cells, and into most cells.
+
+    Blanks delimit only a time and a number, as `uniq -c` writes them, because messages have equal numbers of words too.
+    """
 
     def cells(delimiter: str) -> tuple[int, int]:
         widths = Counter(len(row) for row in csv.reader(head, delimiter=delimiter) if len(row) > 1)
         width, times = widths.most_common(1)[0] if widths else (1, 0)
         return times, width
 
-    return max(_DELIMITERS, key=cells)
+    best = max(_DELIMITERS, key=cells)
+    rows = [row for row in map(str.split, head) if not row[0].startswith("#")]
+    if cells(best)[0] == 0 and all(map(_is_time_and_number, rows[1:])) and len({*map(len, rows)}) == len(rows[:1]):
+        return " "
+    return best
+
+
+def _is_time_and_number(cells: Sequence[str]) -> bool:
+    first, last = (plain_numbers([cells[i]]) is not None for i in (0, -1))
+    return (last and is_time(" ".join(cells[:-1]))) or (first and is_time(" ".join(cells[1:])))

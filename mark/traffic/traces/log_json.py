@@ -73,8 +73,8 @@ _TRAEFIK = frozenset({("DownstreamStatus",), ("OriginStatus",)})  # whose `Reque
 _EVENTS = frozenset(("event", "message", "msg", "name", "phase", "type", "action", "stage", "event_type"))
 _BEGINS = re.compile(r"(?i:start|begin|began|receiv|incoming)")
 _ENDS = re.compile(r"(?i:finish|complet|end(?:ed)?\b|sent|respon|done|handled|served)")
-_MESSAGES = ("message", "MESSAGE", "@message", "log", "line", "msg", "textPayload")
-_TIMES_OF_MESSAGES = ("time", "timestamp", "@timestamp", "ts", "__REALTIME_TIMESTAMP")
+_MESSAGES = ("_raw", "message", "MESSAGE", "@message", "log", "line", "msg", "textPayload")
+_TIMES_OF_MESSAGES = ("_time", "time", "timestamp", "@timestamp", "ts", "__REALTIME_TIMESTAMP")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SIGNS = re.compile(r"[^a-z0-9]")
 _SECOND_US = 1_000_000
@@ -93,6 +93,10 @@ def json_log(
     stands for several requests.
     """
     rows = [row for row in map(_parsed, head.split(b"\n")[: 5 * _PEEK_ROWS]) if row is not None][:_PEEK_ROWS]
+    if len(rows) == 1 and any(
+        isinstance(value, list) and value and isinstance(value[0], dict) for value in rows[0].values()
+    ):
+        return None  # an answer with series or rows in it
     flat = [_flat(row) for row in rows]
     requests = [row for row in flat if _is_request(row)]
     if not requests or any(
@@ -202,14 +206,14 @@ def in_container(head: bytes) -> bool:
 
 def messages_in(head: bytes) -> Callable[[bytes], bytes] | None:
     """Return a function that extracts the messages of a log shipper's objects as lines; None without a message."""
-    row = next(filter(None, map(_parsed, head.split(b"\n")[:20])), {})
+    row = _message_of(head)
     name = next((name for name in _MESSAGES if isinstance(row.get(name), str)), None)
     return None if name is None else partial(_texts, name=name)
 
 
 def timed(head: bytes, name: str = "log") -> Callable[[bytes], bytes] | None:
     """Return a function that extracts messages with the times of their objects; None if these have none."""
-    row = next(filter(None, map(_parsed, head.split(b"\n")[:20])), {})
+    row = _message_of(head)
     name = name if name in row else next((one for one in _MESSAGES if isinstance(row.get(one), str)), "")
     time = next((one for one in _TIMES_OF_MESSAGES if isinstance(row.get(one), str | int | float)), None)
     return None if time is None or not name else partial(_texts, name=name, time=time)
@@ -220,12 +224,22 @@ def from_container(block: bytes) -> bytes:
     return _texts(block, "log")
 
 
+def _message_of(head: bytes) -> Mapping[str, object]:
+    return _of_splunk(next(filter(None, map(_parsed, head.split(b"\n")[:20])), None)) or {}
+
+
+def _of_splunk(row: Mapping[str, object] | None) -> Mapping[str, object] | None:
+    """Return the event of a search result of Splunk; other objects as they are."""
+    event = None if row is None else row.get("result")
+    return event if isinstance(event, dict) and "_raw" in event else row
+
+
 def _texts(block: bytes, name: str, time: str = "") -> bytes:
     return b"".join(_field(line, name, time) + b"\n" for line in block.split(b"\n")[:-1])
 
 
 def _field(line: bytes, name: str, time: str) -> bytes:
-    row = _parsed(line)
+    row = _of_splunk(_parsed(line))
     text = None if row is None else row.get(name)
     if row is None or not isinstance(text, str):
         return line

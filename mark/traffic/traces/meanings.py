@@ -91,7 +91,7 @@ _SUMMED = re.compile(
     r"(?i)(?<![a-z])(?:cum|cumul[a-z]*|kumul[a-z]*|cumsum|acumulad[a-z]*|accumulated|running[ _-](?:total|sum|count)"
     r"|so far|to[ _-]date)(?![a-z])"
 )
-_PERCENTILE = re.compile(r"(?<![a-z0-9])[pq]\d{1,2}(?:\.?\d+)?(?![0-9a-z])|[%\u00d8\u2300]")
+_PERCENTILE = re.compile(r"(?<![a-z0-9])[pq]\d{1,2}(?:\.?\d+)?(?![0-9a-z])|[%\u00d8\u2300$\u20ac\u00a3\u00a5]")
 _LOAD = re.compile(r"(?i)(?<![a-z])load(?![a-z])")  # of requests if its unit is a rate, otherwise of a CPU
 _LETTERS = {
     "ms": "ms",

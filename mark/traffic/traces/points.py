@@ -27,7 +27,7 @@ _DEEPEST, _PEEK = 16, 50  # objects in a list that show whether it holds series 
 # Objects whose fields belong to the point: of Elasticsearch, Splunk, Google, Cloudflare, Artillery, New Relic.
 _AROUND = frozenset(["_source", "result", "interval", "dimensions", "sum", "counters", "results"])
 _AROUND |= {"distributionValue", UNNAMED}
-_OF_REQUEST = frozenset(["httpRequest", "request", "response", "http"])
+_OF_REQUEST = frozenset(["httpRequest", "request", "response", "http", "properties"])
 _STATISTICS = frozenset(["sum", "total", "count", "avg", "average", "min", "max", "unique", "value"])
 VALUES = frozenset([UNNAMED, "values", "asInt", "asDouble", "int64Value", "doubleValue"])
 _METRICS = ("expression", "__name__", "metricName", "metric_name", "metricId", "metric", "target")

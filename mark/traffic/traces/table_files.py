@@ -52,8 +52,8 @@ from mark.traffic.traces.time_columns import (
     with_whole_times,
     without_bad_times,
 )
-from mark.traffic.traces.times import AS_WRITTEN, TimeForm
-from mark.traffic.traces.trace import Trace
+from mark.traffic.traces.times import AS_WRITTEN, TimeForm, Times
+from mark.traffic.traces.trace import Trace, step_shown
 from mark.traffic.traces.twice import are_calls, refuse_two_objects
 
 _LEAST_TOTAL = 100.0  # requests
@@ -93,6 +93,10 @@ _NEUTRAL = re.compile(
     rf"(?i:{'|'.join(sorted(_VALUES))}|[a-z]|cnt|wert|valor|valeur|_?col(?:umn)?[ _]?\d+|f\d+_|[a-z]-series|\d+|_)"
     r"|\{[^}]*\}"
 )
+
+
+_UNNAMED = re.compile(r"column \d+|Unnamed: \d+")
+_METRIC = re.compile(r"[A-Za-z][\w-]*(?:[.:_][\w-]+)+")  # as in `stats.timers.latency`, `cpu_percent`
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +205,7 @@ class _Table:
         self._take_series()
         same = of_columns(self.rows.columns)
         self._stated, self._part = [*export.stated, *same], part_of(same)
+        self._names = set(self._series) or _only_names(self._stated)
 
     def _take_series(self) -> None:
         rows, said = self.rows, self._said
@@ -276,7 +281,7 @@ class _Table:
         if len(requests) == 1 and len(sure) == 1:
             answered = is_answered(requests[0].name)
             parts = [part for part in parts if is_part_beside(requests[0].name, part.name) or answered]
-        if not self._export.named:
+        if not (self._export.named or self._names):
             unknown, sure, parts = [*unknown, *sure, *parts], [], []
         if parts and not sure and unknown:
             unknown, parts = [*unknown, *parts], []
@@ -417,12 +422,12 @@ class _Table:
     def _meaning(self, name: str, numbers: NumberColumn) -> Meaning:
         """Return the meaning, by the format, the name, the name of the only series, and the units after the numbers."""
         meaning = self._export.meanings.get(name) or (meaning_of(name) if self._export.named else Meaning(Kind.UNKNOWN))
-        if self._is_other_time(numbers) or _is_index(name, numbers):
+        if _is_other_time(numbers, self.rows.times) or _is_index(name, numbers):
             self._aside.add(name)
             return Meaning(Kind.MEASURE)
         if meaning.kind is Kind.UNKNOWN:
-            of_series = {meaning_of(one) for one in set(self._series) or _only_names(name, self._stated)}
-            if len(of_series) == 1:
+            of_series = {meaning_of(one) for one in self._names}
+            if len(of_series) == 1 and (self._series or _NEUTRAL.fullmatch(name.strip())):
                 meaning = of_series.pop()
         if _HITS.search(name) and any(_MISSES.search(other) for other in self.rows.columns):
             return Meaning(Kind.UNKNOWN)
@@ -438,14 +443,6 @@ class _Table:
         if numbers.unit == "count" and meaning.kind is Kind.UNKNOWN:
             return Meaning(Kind.REQUESTS)
         return meaning
-
-    def _is_other_time(self, numbers: NumberColumn) -> bool:
-        """Return whether the numbers are times near the rows' times, such as the ends of requests."""
-        seconds = self.rows.times.seconds
-        if not self.rows.times.since_1970 or not np.any(known := np.isfinite(numbers.values)):
-            return False
-        apart = (np.abs(numbers.values[known] / per_s - seconds[known]) for per_s in (1.0, 1e3, 1e6, 1e9))
-        return any(float(np.median(each)) <= DAY_S for each in apart)
 
     def _asked(self, option: str, asked: str, columns: Sequence[_Column]) -> _Column:
         names = [asked] if asked in self.rows.columns else asked.split("+")
@@ -474,8 +471,10 @@ class _Table:
         Its name must carry no information, such as `value`, because a word may name anything. A counter of `served` and
         the one requested series need no such name.
         """
-        if not self._export.named or self._said.series is not None or _NEUTRAL.fullmatch(column.name.strip()):
+        if self._said.series is not None:
             return True
+        if not self._export.named or _NEUTRAL.fullmatch(column.name.strip()):
+            return bool(self._series) or not self._names
         parts = self._parts(column.numbers.values)
         return column.meaning.may_count and any(rising(part) is Rising.SURELY for part in parts)
 
@@ -554,7 +553,8 @@ class _Table:
         if falls and not self._series and rising(values[::-1]) is not Rising.NO:
             what = "never rises: requests in each row that fall, or a number that counts down? Say `count_unit` count"
             raise BadInput(what, at)
-        if np.any(np.abs(values - np.round(values)) > 1e-6 * np.maximum(1.0, np.abs(values))):
+        counts = values * meaning.times
+        if np.any(np.abs(counts - np.round(counts)) > 1e-6 * np.maximum(1.0, np.abs(counts))):
             raise BadInput(f"requests in each row, or a rate? Say `count_unit` {units}", at)
         if len(values) > 9 and np.all(values == 1.0):
             what = "every row holds 1, as an average does: requests in each row? Say `count_unit` count"
@@ -687,7 +687,7 @@ class _Table:
             raise BadInput(what, self._where, f"{counts[0 if place == 'first' else -1]:g}")
         trace = trace_of_counts(name, self._where, starts, counts, width_s, gaps)
         said = f"column {column.name!r} as {unit.said}{self._cut}"
-        notes = [f"{assumed}, every {width_s:g} s", *notes, *trace.notes]
+        notes = [f"{assumed}, every {step_shown(width_s)}", *notes, *trace.notes]
         return replace(trace, read_as=said, notes=tuple(notes), began_s=float(starts[0]))
 
 
@@ -710,17 +710,27 @@ def _ones(column: _Column) -> bool:
     return bool(np.all(column.numbers.values == 1.0))
 
 
-def _only_names(name: str, statements: Sequence[Statement]) -> set[str]:
-    """Return the texts that name the only series in all rows, for a column whose own name says nothing."""
-    if not _NEUTRAL.fullmatch(name.strip()):
-        return set()
-    texts = {text for key, text in statements if key.strip("_ ").lower() in NAMES}
-    return {text for text in texts if meaning_of(text).kind is not Kind.UNKNOWN}
+def _only_names(statements: Sequence[Statement]) -> set[str]:
+    """Return the texts that name the only series in all rows. Without a header an identifier of parts does."""
+    return {
+        text
+        for key, text in statements
+        if (key.strip("_ ").lower() in NAMES and meaning_of(text).kind is not Kind.UNKNOWN)
+        or (_UNNAMED.fullmatch(key) and _METRIC.fullmatch(text))
+    }
+
+
+def _is_other_time(numbers: NumberColumn, times: Times) -> bool:
+    """Return whether the numbers are times near the rows' times, such as the ends of requests."""
+    if not times.since_1970 or not np.any(known := np.isfinite(numbers.values)):
+        return False
+    apart = (np.abs(numbers.values[known] / per_s - times.seconds[known]) for per_s in (1.0, 1e3, 1e6, 1e9))
+    return any(float(np.median(each)) <= DAY_S for each in apart)
 
 
 def _is_index(name: str, numbers: NumberColumn) -> bool:
     """Return whether an unnamed column numbers the rows, as the index of pandas does."""
-    unnamed = re.fullmatch(r"column \d+|Unnamed: \d+", name) is not None
+    unnamed = _UNNAMED.fullmatch(name) is not None
     return unnamed and len(numbers.values) > 1 and bool(np.all(np.diff(numbers.values) == 1.0))
 
 

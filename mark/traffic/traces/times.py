@@ -65,6 +65,9 @@ _WEEKDAY = r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,?\s+)?"
 _ISO = re.compile(r"\d{4}-\d\d-\d\d[T ](?:[01]\d|2[0-3]):\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)?")
 _FORMS = (
     ("ISO 8601", re.compile(rf"(?P<y>\d{{4}})([-/.])(?P<m>\d{{1,2}})\2(?P<d>\d{{1,2}}){_TAIL}")),
+    ("year and month", re.compile(r"(?P<y>\d{4})[-/](?P<m>\d\d)")),
+    ("month and year", re.compile(r"(?P<m>\d{1,2})[-/](?P<y>\d{4})")),
+    ("month and year", re.compile(rf"{_MONTH}[ -](?P<y>\d{{4}})")),
     (
         "compact",
         re.compile(rf"(?P<y>\d{{4}})(?P<m>\d\d)(?P<d>\d\d)(?:T?(?P<H>\d\d)(?:(?P<M>\d\d)(?P<S>\d\d)?)?{_ZONE})?"),
@@ -256,7 +259,7 @@ def _of_texts(name: str, texts: Sequence[str], said: TimeForm) -> Times | None:
         short = written == "day, month, year" and len(found[0]["y"]) == 2
         if short and len({match["d"] for match in found}) == 1 < len({match["y"] for match in found}):
             continue  # the year may stand first, as in 26-Nov-01
-        named = next((match["abbreviation"] for match in found if match["abbreviation"]), None)
+        named = next(filter(None, (match.groupdict().get("abbreviation") for match in found)), None)
         if named is not None and said.zone is None:
             raise BadInput("names a zone by letters, say which one it is by `time_zone`", f"time column {name}", named)
         zoned = not _are_spans(found)
@@ -268,8 +271,8 @@ def _are_spans(found: Sequence[re.Match[str]]) -> bool:
     """Return whether the ends of spans of one length stand where offsets would, as in `10:00-11:00`."""
     minutes = set()
     for match in found:
-        zone = match["zone"] or ""
-        if match["S"] is not None or not re.fullmatch(r"-\d\d:\d\d", zone):
+        zone = match.groupdict().get("zone") or ""
+        if not zone or match["S"] is not None or not re.fullmatch(r"-\d\d:\d\d", zone):
             return False
         minutes.add((60 * (int(zone[1:3]) - int(match["H"])) + int(zone[4:]) - int(match["M"])) % 1440)
     return len(minutes) == 1 and len({match["zone"] for match in found}) > 1
@@ -278,12 +281,12 @@ def _are_spans(found: Sequence[re.Match[str]]) -> bool:
 def _as_iso(match: re.Match[str], order: str | None, *, zoned: bool = True) -> str:
     """Return the time in ISO 8601; empty for a week or a day before 24:00 that does not exist."""
     parts = match.groupdict()
-    hour = int(parts["H"] or 0)
+    hour = int(parts.get("H") or 0)
     ends_day = hour == 24 and int(parts["M"] or 0) == int(parts["S"] or 0) == 0
     if order is not None:
         year, month, day = (str(parts[name]) for name in _PARTS[order])
     else:
-        year, day = parts["y"], parts["d"]
+        year, day = parts["y"], parts.get("d", 1)
         month = parts["m"] if "m" in parts else str(_MONTHS.get((parts.get("month") or "")[:3].lower(), 0))
     if len(year) == 2:
         year = ("20" if int(year) < _CENTURY else "19") + year
@@ -296,7 +299,7 @@ def _as_iso(match: re.Match[str], order: str | None, *, zoned: bool = True) -> s
             text, hour = str(np.datetime64(text) + 1), 0
     except ValueError:
         return ""
-    if parts["H"] is None:
+    if parts.get("H") is None:
         return f"{text}T00:00:00"
     if half := parts.get("half"):
         if ends_day:

@@ -100,7 +100,7 @@ class Trace:
         """Requests (or units), span, mean and step, and the interpretation of columns."""
         counted = self.total_counts(0.0, self.duration_s) * self.unit.size
         seen_s = self.duration_s - sum(end - begin for begin, end in self.gaps)
-        bins = f", every {self.bin_s:g} s" if self.kind == "counts" else ""
+        bins = f", every {step_shown(self.bin_s)}" if self.kind == "counts" else ""
         rate = f"{_number(counted)} {self.unit.name} in {_span(self.duration_s)}, {_number(counted / seen_s)}/s{bins}"
         return f"{rate}; {self.read_as}" if self.read_as else rate
 
@@ -164,6 +164,10 @@ class Trace:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000.0 or value == int(value) else f"{value:.3g}"
+
+
+def step_shown(seconds: float) -> str:
+    return f"{seconds:g} s" if seconds <= DAY_S else _span(seconds)
 
 
 def _span(seconds: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -98,7 +98,78 @@ def frame(vals: Sequence[float], *, unit: str = "", legend: str = "") -> dict[st
 LIFE = range(12, 28)  # rows of a pod that was launched and ended
 ISO_ROWS = [[at(i, "%Y-%m-%dT%H:%M:%SZ"), n] for i, n in enumerate(COUNTS)]
 ROUNDED = [f"{(5e6 + sum(COUNTS[:i])) / 1e6:.2f} Mil" for i in range(N)]
+LOCUST = "Timestamp,User Count,Type,Name,Requests/s,Failures/s,50%,Total Request Count,Total Failure Count"
 READ: dict[str, tuple[str, float]] = {
+    "line protocol": (
+        "# DML\n"
+        + table("", lambda i: f"http,host=a requests={COUNTS[i]}i,errors=3i {10**9 * (T0 + 60 * i)}").lstrip(),
+        SUM,
+    ),
+    "line protocol of one field": (
+        table("", lambda i: rf'requests,host=a\,b value={COUNTS[i]}i,note="a, b=c" {T0 + 60 * i}').lstrip(),
+        SUM,
+    ),
+    "Graphite's plain text": (table("", lambda i: f"stats.counts.requests {COUNTS[i]} {T0 + 60 * i}").lstrip(), SUM),
+    "Graphite's counts without a header": (
+        table("", lambda i: f"stats.counts.web.requests,{at(i)},{COUNTS[i]}").lstrip(),
+        SUM,
+    ),
+    "Locust's history": (
+        table(LOCUST, lambda i: f"{T0 + i},5,,Aggregated,{40 + i % 3},0.0,12,{sum(COUNTS[: i + 1])},0"),
+        SUM - COUNTS[0],
+    ),
+    "Locust's history of each request": (
+        table(
+            LOCUST,
+            lambda i: (
+                f"{T0 + i},5,GET,/a,7,0.0,12,{5 * i},0\n"
+                f"{T0 + i},5,,Aggregated,{40 + i % 3},0.0,12,{sum(COUNTS[: i + 1])},0"
+            ),
+        ),
+        SUM - COUNTS[0],
+    ),
+    "months": (
+        table("month,requests", lambda i: f"{2024 + i // 12}-{i % 12 + 1:02},{COUNTS[i]}", 24),
+        sum(COUNTS[:24]),
+    ),
+    "months by name": (
+        table("month;requests", lambda i: f"{date(2024 + i // 12, i % 12 + 1, 1):%b %Y};{COUNTS[i]}", 24),
+        sum(COUNTS[:24]),
+    ),
+    "months before years": (
+        table("month,requests", lambda i: f"{i % 12 + 1:02}/{2024 + i // 12},{COUNTS[i]}", 24),
+        sum(COUNTS[:24]),
+    ),
+    "lines of uniq -c": (table("", lambda i: f"{COUNTS[i]:7} {at(i, '%d/%b/%Y:%H:%M')}").lstrip("\n"), SUM),
+    "a time and a number between blanks": (table("# time count", lambda i: f"{T0 + 60 * i} {COUNTS[i]:.3e}"), SUM),
+    "fractions of millions": (values("requests (millions)", lambda i: f"{COUNTS[i] / 1e6:.6f}"), SUM),
+    "Datadog's answer with its span": (
+        json.dumps(
+            {
+                "status": "ok",
+                "from_date": 1000 * T0,
+                "to_date": 1000 * (T0 + 60 * N),
+                "series": [
+                    {
+                        "expression": "sum:trace.http.request.hits{*}.as_count()",
+                        "pointlist": [[1000.0 * (T0 + 60 * i), n] for i, n in enumerate(COUNTS)],
+                    }
+                ],
+            }
+        ),
+        SUM,
+    ),
+    "Azure's records of requests": (
+        json.dumps(
+            {
+                "records": [
+                    {"time": at(i * i * 37 % 997 / 10), "properties": {"httpMethod": "GET", "requestUri": "/p"}}
+                    for i in range(N)
+                ]
+            }
+        ),
+        N,
+    ),
     "F: rows that end with a delimiter": (table("Time,requests", lambda i: f"{at(i)},{COUNTS[i]},"), SUM),
     "F: row numbers of R": (table('"time","requests"', lambda i: f'"{i + 1}","{at(i)}",{COUNTS[i]}'), SUM),
     "F: row numbers from zero": (table("time,requests", lambda i: f"{i},{at(i)},{COUNTS[i]}"), SUM),
@@ -395,6 +466,30 @@ READ: dict[str, tuple[str, float]] = {
     ),
 }
 REFUSED: dict[str, tuple[str, str]] = {
+    "latencies named in the rows without a header": (
+        table("", lambda i: f"stats.timers.web.latency.mean,{at(i)},{COUNTS[i]}").lstrip(),
+        "no column holds requests",
+    ),
+    "errors named in the rows without a header": (
+        table("", lambda i: f"stats.counts.web.errors,{at(i)},{COUNTS[i]}").lstrip(),
+        "counts only errors",
+    ),
+    "an unknown metric named in the rows without a header": (
+        table("", lambda i: f"stats.gauges.foo,{at(i)},{COUNTS[i]}").lstrip(),
+        "which column holds counts",
+    ),
+    "line protocol of latencies": (
+        table("", lambda i: f"latency,host=a mean={COUNTS[i]} {10**9 * (T0 + 60 * i)}").lstrip(),
+        "no column holds requests",
+    ),
+    "Graphite's plain text of latencies": (
+        table("", lambda i: f"stats.timers.web.latency.mean {COUNTS[i]} {T0 + 60 * i}").lstrip(),
+        "no column holds requests",
+    ),
+    "messages that end with a number": (table("", lambda i: f"{at(i)} queue {COUNTS[i]}").lstrip(), "neither a trace"),
+    "dollars": (values("requests ($)", lambda i: str(COUNTS[i])), "no column holds requests"),
+    "HTML": ("<table><tr><td>time</td></tr></table>\n", "HTML or XML, no table: export CSV or JSON"),
+    "counters of StatsD": (table("", lambda i: f"web.requests:{COUNTS[i]}|c").lstrip(), "no column holds times"),
     "F: shortened by dots": (
         table("time,requests", lambda i: f"{at(i)},{i * 37 % 101}" if i != 99 else "...,...", 200),
         "line 101: rows are left out here",

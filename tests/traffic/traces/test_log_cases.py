@@ -152,6 +152,7 @@ FORMATS: dict[str, Callable[[int], str]] = {
     "messages of a shipper": lambda k: json.dumps({"@timestamp": "x", "message": combined(k)}) + "\n",
     "messages of Fluent Bit": lambda k: json.dumps({"date": T0 + k + 5, "log": combined(k)}) + "\n",
     "messages of Loki": lambda k: json.dumps({"labels": {"app": "x"}, "line": combined(k), "timestamp": "x"}) + "\n",
+    "events of Splunk": lambda k: json.dumps({"preview": False, "result": {"_raw": combined(k), "_time": "x"}}) + "\n",
     "messages of journald": lambda k: json.dumps({"__REALTIME_TIMESTAMP": "1", "MESSAGE": combined(k)}) + "\n",
     "Traefik": traefik,
     "Traefik, requests numbered": traefik_counted,

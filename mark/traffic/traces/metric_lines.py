@@ -1,0 +1,68 @@
+"""Samples as lines of InfluxDB's line protocol and of Graphite's plain text: a name, numbers and a time."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_TEXT = r'"(?:[^"\\]|\\.)*"'
+_KEY = r"(?:[^\s,=\\]|\\.)+"  # a backslash escapes blanks, commas and equals signs
+_PAIR = re.compile(rf'({_KEY})=({_TEXT}|(?:[^\s,\\"]|\\.)+)')
+_TAGS, _FIELDS = rf"(?:,{_PAIR.pattern})*", rf"{_PAIR.pattern}(?:,{_PAIR.pattern})*"
+_INFLUX = re.compile(rf"(?P<name>(?:[^\s,\\]|\\.)+)(?P<tags>{_TAGS})[ ](?P<fields>{_FIELDS})[ ](?P<time>\d+)\s*")
+_NUMBER = re.compile(r"(-?[\d.]+(?:[eE][-+]?\d+)?)[iu]?")
+_GRAPHITE = re.compile(
+    r"(?P<name>[^\s,\"{}]*[A-Za-z][^\s,\"{}]*)\s+(?P<value>-?[\d.]+(?:[eE][-+]?\d+)?)\s+(?P<time>\d{9,10})\s*"
+)
+_ESCAPE = re.compile(r"\\(.)")
+Bad = list[tuple[int, str]]
+
+
+def influx_series(text: str) -> tuple[list[dict[str, Any]], Bad] | None:
+    """Return each field as a series of Prometheus' API, and the lines that are no points; None for other texts.
+
+    A field called `value` has the name of its measurement, and another one both names. Texts and truths are left out.
+    """
+    series: dict[str, dict[str, Any]] = {}
+    bad: Bad = []
+    for number, line in _lines(text):
+        found = _INFLUX.fullmatch(line)
+        if found is None and not series:
+            return None
+        if found is None:
+            bad.append((number, f"no point: {line[:60]!r}"))
+            continue
+        labels = {_plain(key): _plain(value) for key, value in _PAIR.findall(found["tags"])}
+        for key, value in _PAIR.findall(found["fields"]):
+            if (numeral := _NUMBER.fullmatch(value)) is not None:
+                name = _plain(found["name"] if key == "value" else f"{found['name']}_{key}")
+                one = series.setdefault(
+                    f"{name}{sorted(labels.items())}", {"metric": {**labels, "__name__": name}, "values": []}
+                )
+                one["values"].append([found["time"], numeral[1]])
+    return (list(series.values()), bad) if series else None
+
+
+def graphite_series(text: str) -> tuple[list[dict[str, Any]], Bad] | None:
+    """Return the series as Graphite's JSON has them, and the lines that are no samples; None for other texts."""
+    series: dict[str, dict[str, Any]] = {}
+    bad: Bad = []
+    for number, line in _lines(text):
+        found = _GRAPHITE.fullmatch(line)
+        if found is None and not series:
+            return None
+        if found is None:
+            bad.append((number, f"no sample: {line[:60]!r}"))
+            continue
+        one = series.setdefault(found["name"], {"target": found["name"], "datapoints": []})
+        one["datapoints"].append([float(found["value"]), int(found["time"])])
+    return (list(series.values()), bad) if series else None
+
+
+def _lines(text: str) -> list[tuple[int, str]]:
+    lines = enumerate(text.split("\n"), 1)
+    return [(number, line) for number, line in lines if line.strip() and not line.startswith("#")]
+
+
+def _plain(escaped: str) -> str:
+    return _ESCAPE.sub(r"\1", escaped)
