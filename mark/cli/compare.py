@@ -23,6 +23,7 @@ from mark.cli.report_file import report, slo_code
 from mark.config.pipeline_file import names_pipeline
 from mark.domain.errors import BadInput
 from mark.planning.graphs.pipeline_policies import PIPELINE_POLICIES
+from mark.planning.policies.names import AS_IS
 from mark.planning.policies.target_tracking import tracked_type
 from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
@@ -47,8 +48,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         action=Listed,
         parse=policy_list,
         metavar="A,B,C",
-        help=f"policies, each name[:predictor]; --policy adds one in front (default: {_DEFAULT}; "
-        f"of a pipeline {','.join(PIPELINE_POLICIES)})",
+        help=f"policies, each name[:predictor]; --policy adds one in front (default: {_DEFAULT}, "
+        f"{AS_IS} with [policy]; of a pipeline {','.join(PIPELINE_POLICIES)})",
     )
     parser.add_argument(
         "--attribute",
@@ -128,7 +129,7 @@ def _with_policy(args: argparse.Namespace, named: tuple[str, ...]) -> tuple[str,
 
 
 def _default(request: RunRequest) -> tuple[str, ...]:
-    """Return the usual policies, without SageMaker's if it sells no type for this service."""
+    """Return the usual policies and the user's own, without SageMaker's if it sells no type for this service."""
     names = policy_list(_DEFAULT)
     service = open_service(request)
     for managed in _MANAGED:
@@ -137,7 +138,7 @@ def _default(request: RunRequest) -> tuple[str, ...]:
         except BadInput as error:
             print(f"mark: {managed} is left out: {error.what}", file=sys.stderr)
             names = tuple(name for name in names if name != managed)
-    return names
+    return names if service.service.as_is is None else (*names, AS_IS)
 
 
 def _without_instances(request: RunRequest, names: tuple[str, ...]) -> tuple[str, ...]:

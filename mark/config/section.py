@@ -80,7 +80,9 @@ class Section:
             raise BadInput(f"must be one of {', '.join(choices)}", self.where(key), value)
         return value
 
-    def number(self, key: str, default: float | None = None, *, above_zero: bool = False) -> float:
+    def number(
+        self, key: str, default: float | None = None, *, above_zero: bool = False, most: float = math.inf
+    ) -> float:
         value = self._value(key, default)
         # In Python true is the integer 1, in TOML it is a boolean.
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -93,6 +95,8 @@ class Section:
             raise BadInput("must be a finite number", self.where(key), value)
         if number < 0.0 or (above_zero and number == 0.0):
             raise BadInput("must be above zero" if above_zero else "must be zero or more", self.where(key), value)
+        if number > most:
+            raise BadInput(f"must be at most {most:g}", self.where(key), value)
         return number
 
     def span_s(self, key: str, default_s: float) -> float:

@@ -33,6 +33,7 @@ from mark.domain.service import (
     checked_tail,
 )
 
+_MOST_KB = 1e7  # of a request: 10 GB
 _DATA = Path(__file__).parent / "services"
 _PAPER = ("inception-v3", "nasnet", "lstm-ptb", "opennmt-ende")
 SERVICE_NAMES = (*(f"{name}-2026" for name in _PAPER), *_PAPER)
@@ -127,8 +128,8 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
         batching=service.one_of("batching", ("work-conserving", "paper")),
         routing=routing,
         hedge_after_s=math.inf if insurance is None else insurance.hedge_after_s,
-        request_kb=service.number("request_kb", 0.0),
-        response_kb=service.number("response_kb", 0.0),
+        request_kb=service.number("request_kb", 0.0, most=_MOST_KB),
+        response_kb=service.number("response_kb", 0.0, most=_MOST_KB),
         profile_file=str(path.parent / profile) if profile else None,
         tail=checked_tail(service.number("tail"), service.where("tail")) if "tail" in service.table else None,
         unit=_unit(service),

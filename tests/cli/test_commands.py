@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mark.cli.main import main
+from mark.config.new_service import new_service
 
 TRACE = "synthetic:poisson?rate=20"
 RUN = ("--service", "inception-v3", "--duration", "600")
@@ -61,6 +62,14 @@ def test_a_policy_may_bring_its_predictor(command: tuple[str, ...], capsys: pyte
 def test_simulate_prints_a_table_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", TRACE, *RUN]) == 0
     assert "keeps the promise" in capsys.readouterr().out
+
+
+def test_compare_includes_own_autoscaler_by_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A mistake in `[policy]` shows that it is simulated."""
+    file = tmp_path / "s.toml"
+    file.write_text(new_service("mine") + '[policy]\nkind = "fixed"\ninstance = "c9.large"\nmin = 1\nmax = 1\n')
+    assert main(["compare", TRACE, "--service", str(file), "--duration", "60"]) == 2
+    assert "[policy] instance: aws-2026 has no such instance" in capsys.readouterr().err
 
 
 def test_compare_keys_its_results_by_the_names_given(capsys: pytest.CaptureFixture[str]) -> None:

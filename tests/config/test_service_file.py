@@ -181,6 +181,7 @@ POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
         (HEAD + 'batching = "greedy"\n', "[service] batching: must be one of work-conserving, paper: greedy"),
         (HEAD + 'routing = "random"\n', "[service] routing: must be one of"),
         (HEAD + "hedge_after_ms = 50\n", "[service] hedge_after_ms: has moved: write [insurance] hedge_after_ms: 50"),
+        (HEAD + "request_kb = 1e22\n", "[service] request_kb: must be at most 1e+07: 1e+22"),
         (HEAD + "tail = 1.0\n", "[service] tail: p99 over mean must be above 1 and at most 14.96: 1"),
         (HEAD + "tail = 15\n", "[service] tail: p99 over mean must be above 1 and at most 14.96: 15"),
         (HEAD + 'tail = "1.5"\n', "[service] tail: must be a number: 1.5"),

@@ -65,7 +65,7 @@ def as_is(resolved: ResolvedService, evaluated: Load) -> Policy:
 
 def _bought(own: AsIsPolicy, resolved: ResolvedService) -> tuple[Offer, Candidate]:
     """Return the offer of the user's type in the service's markets, and the model on it. Raises BadInput."""
-    return offer_named(own.instance, resolved, resolved.service.markets)
+    return offer_named(own.instance, resolved, resolved.service.markets, _where(resolved, "instance"))
 
 
 def pod_scaler(own: AsIsPolicy, resolved: ResolvedService, evaluated: Load) -> PodScaler:

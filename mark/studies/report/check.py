@@ -14,6 +14,7 @@ from mark.domain.faults import Faults
 from mark.domain.service import ResolvedService
 from mark.planning.demand.served_load import cheapest_lasting, lateness_of
 from mark.planning.demand.tails import ROOM, fewest_requests
+from mark.planning.policies.fixed import offer_named
 from mark.planning.resolve import affordable, buyable, resolve, tail_advice
 from mark.profiling.policy import late_alone
 from mark.profiling.table import load_profiles, measured_profiles
@@ -57,6 +58,8 @@ def _service(name: str) -> str:
     kinds = types[0] if len(types) == 1 else f"{len(types)} instance types"
     offers = "1 offer" if len(resolved.offers) == 1 else f"{len(resolved.offers)} offers"
     parts = [f"ok, a service that can buy {kinds} ({offers} by market and zone) and {function}"]
+    if (own := resolved.service.as_is) is not None and own.kind != "sagemaker":
+        offer_named(own.instance, resolved, resolved.service.markets, f"{name} [policy] instance")
     parts += _carried(resolved)
     if committed := resolved.service.committed:
         counts = ", ".join(f"{one.count} {one.instance}" for one in committed)

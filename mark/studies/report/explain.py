@@ -306,8 +306,9 @@ def _while_held(explained: Explanation) -> list[str]:
         if not shorter or explained.committed_usd_per_hour > 0.0:
             return []
         return [
-            f"an instance that this traffic does not need is let go within the {duration(weighed.over_s)}, so that an "
-            f"alternative may cost less than the price of all that it names ({shorter[0]}/h if it were kept)"
+            "the dollars of an alternative follow its fleet, which lets unneeded instances go and launches missing "
+            f"ones within the {duration(weighed.over_s)} ({shorter[0]}/h if it were kept); the reasons suppose a fleet "
+            "that stays"
         ]
     return [
         f"$/h of fleets are expected spending over the next {duration(weighed.over_s)}, in which instances come and go "

@@ -108,6 +108,13 @@ def test_certain_service_times_say_nothing_of_tails() -> None:
     assert "even if no request waits" not in check_file("inception-v3-2026")
 
 
+def test_check_refuses_an_unknown_instance_of_the_own_policy(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text(new_service("mine") + '[policy]\nkind = "fixed"\ninstance = "c9.large"\nmin = 1\nmax = 1\n')
+    with pytest.raises(BadInput, match=r"s\.toml \[policy\] instance: aws-2026 has no such instance.*c9\.large"):
+        check_file(str(file))
+
+
 def test_shipped_names_can_be_checked_as_well() -> None:
     assert "a catalogue" in check_file("aws-2026")
     assert "a service" in check_file("nasnet")

@@ -139,10 +139,10 @@ def test_an_alternative_below_the_price_of_its_fleet_says_why() -> None:
     """Another instance that is released as soon as it is not needed costs less than an hour of it."""
     shown = explained({C5: 2}, rps=6.0)
     assert shown.weighed is not None
-    assert "let go" not in words(replace(shown, weighed=replace(shown.weighed, alternatives=())))
+    assert "unneeded" not in words(replace(shown, weighed=replace(shown.weighed, alternatives=())))
     one_more = replace(shown.weighed.chosen, label="one c5.large more", counts={C5: 3}, instances_usd_per_hour=0.172)
     text = words(replace(shown, weighed=replace(shown.weighed, alternatives=(one_more,))))
-    assert "an instance that this traffic does not need is let go within the" in text
+    assert "lets unneeded instances go and launches missing ones" in text
     assert "(one c5.large more, $0.26/h if it were kept)" in text
 
 
