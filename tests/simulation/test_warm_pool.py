@@ -15,7 +15,7 @@ from mark.simulation.result import SimulationResult
 from mark.simulation.run import simulate_inputs
 from tests.simulation.laws import check_laws
 
-HOURS = 1.5
+HOURS = 1.0
 DISK_USD_PER_HOUR = 8.0 * 0.08 / 730.0
 
 

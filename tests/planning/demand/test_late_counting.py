@@ -128,6 +128,7 @@ def test_answers_of_a_function_in_time_are_calls() -> None:
     assert found.late_at(1e5, 1.0) < 0.01 < found.calls_at(1e5, 1.0)
 
 
+@pytest.mark.usefixtures("coarse_late_shares")
 def test_calls_of_a_loaded_fleet_agree_with_another_simulation() -> None:
     slo = Slo(0.5, 0.99)
     calm = usual(p99_ms=35.0, slo=slo)  # hardly any request is late, so the calls decide which loads are counted
