@@ -60,10 +60,6 @@ class ErrorTally:
         above = math.sqrt(self.squares / self.count * inner)
         return self.mean - math.sqrt(variance * inner), self.mean + above
 
-    def proves_above_zero(self, miss: float = FALSE_ALARM) -> bool:
-        """Return whether the mean is proved positive; of `champion - challenger`, whether the challenger is better."""
-        return self.interval(miss)[0] > 0.0
-
 
 def segment_of(before: int) -> str:
     """Return the segment of a key with this number of earlier observations."""

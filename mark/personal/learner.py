@@ -378,13 +378,6 @@ class PersonalLearner:
             self._book.take(key, one)
             self._book.shrink()
 
-    def count_store(self) -> None:
-        """Count the rewards of all stored rows, for a new process that takes over the store of an old one."""
-        for key in self._book.known():
-            data = self._book.dump(key)
-            if data is not None:
-                self._count(KeyRows.of_bytes(data, self._row_dimension, self._slot).arrays())
-
     def _begin(self, means: ItemMeans) -> None:
         self._means = means
         self._features = HeadFeatures(self.settings, self.table, self.dimension, means)

@@ -299,16 +299,6 @@ def test_memory_stays_within_the_budget_and_heads_the_same() -> None:
         assert weights(small, key) == pytest.approx(weights(large, key), abs=1e-6)
 
 
-def test_new_process_goes_on_with_the_store_of_the_old_one() -> None:
-    store, rewards = RowsInMemory(), observations(200)
-    learn(by_table(store), rewards).flush()
-    found = by_table(store)
-    found.count_store()
-
-    assert found.observations == 200
-    assert _same(all_weights(found), all_weights(learn(by_table(), rewards)))
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -118,8 +118,7 @@ class Corrected:
     """A profile's times corrected by observations: a + c x profile, learned like `SelfTuned`'s line.
 
     So promises hold on a machine that is always slower than its profile (c), and if a batch costs more around the
-    model, such as the hop to the worker (a). `n_batch` stays as planned. `slower_s` is the time a full batch takes
-    beyond its profile, and a controller that sees a large value should replace the machine.
+    model, such as the hop to the worker (a). `n_batch` stays as planned.
     """
 
     def __init__(self, profiled: ServiceTimes) -> None:
@@ -131,11 +130,6 @@ class Corrected:
         for _ in range(_HALF_LIFE_BATCHES // 2):
             full_s = profiled.service_s[self.n_batch]
             self._line.learn(full_s, full_s)
-
-    @property
-    def slower_s(self) -> float:
-        """Return the seconds that a full batch takes beyond its profile; negative on a faster machine."""
-        return self.service_s[self.n_batch] - self._profiled.service_s[self.n_batch]
 
     def observe(self, items: int, seconds: float) -> bool:
         """Note the time that a batch took; return whether `service_s` changed."""

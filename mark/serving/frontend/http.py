@@ -57,7 +57,7 @@ class HttpServer(Connections):
         self._listeners: list[asyncio.AbstractServer] = []
         self._tick: asyncio.TimerHandle | None = None
 
-    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None, *, reuse_port: bool = False) -> int:
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen and return the bound port; with `port` 0 the system chooses it. Raises BadInput if that fails."""
         loop = asyncio.get_running_loop()
         try:
@@ -67,7 +67,6 @@ class HttpServer(Connections):
                 port,
                 ssl=tls,
                 backlog=1024,
-                reuse_port=reuse_port or None,
                 ssl_handshake_timeout=self.limits.header_timeout_s if tls else None,
             )
         except (OSError, OverflowError) as error:

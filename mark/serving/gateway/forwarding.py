@@ -250,9 +250,8 @@ class Forwarder:
             kept = [b"%b: %b\r\n" % line for line in headers.items() if line[0] not in dropped]
             kept.append(b"%bx-request-id: %b\r\n" % (self._key, forward.id))
             forward.lines = lines = b"".join(kept)
-        body = exchange.body if attempt.payload is None else attempt.payload
-        if body or exchange.method == b"POST":
-            lines = b"%bcontent-length: %d\r\n" % (lines, len(body))
+        if exchange.body or exchange.method == b"POST":
+            lines = b"%bcontent-length: %d\r\n" % (lines, len(exchange.body))
         if forward.client_s is not None:
             lines += b"mark-deadline-ms: %.3f\r\n" % ((forward.deadline_s - now_s) * 1e3)
         target = exchange.path if not exchange.query else exchange.path + b"?" + exchange.query
@@ -260,7 +259,7 @@ class Forwarder:
         # A replica would send HEAD's answer with a body, which the listener drops.
         method = b"GET" if exchange.method == b"HEAD" else exchange.method
         head = b"%b %b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (method, target, upstream.authority, lines)
-        forward.sent.append(upstream.ask(attempt, head + body, forward.id))
+        forward.sent.append(upstream.ask(attempt, head + exchange.body, forward.id))
 
     def answered(self, tag: ReplicaAttempt[_Forward], answer: HttpAnswer) -> None:
         """Take a replica's answer."""

@@ -153,15 +153,12 @@ P = TypeVar("P", bound=InFlightRequest)
 
 
 class ReplicaAttempt(Generic[P]):
-    """An attempt of a request at a replica, `open` until its result is known.
+    """An attempt of a request at a replica, `open` until its result is known."""
 
-    `payload` is the body that it sends; None: the request's.
-    """
+    __slots__ = ("open", "replica", "request", "sent_s")
 
-    __slots__ = ("open", "payload", "replica", "request", "sent_s")
-
-    def __init__(self, request: P, replica: ReplicaState, sent_s: float, payload: bytes | None = None) -> None:
-        self.request, self.replica, self.sent_s, self.payload = request, replica, sent_s, payload
+    def __init__(self, request: P, replica: ReplicaState, sent_s: float) -> None:
+        self.request, self.replica, self.sent_s = request, replica, sent_s
         self.open = True
 
 
@@ -253,7 +250,7 @@ class Gateway(Generic[P]):
         request.under_way = True
         if replica is None:
             return self._hold(request, now_s)
-        return self._attempt(request, replica, now_s, None)
+        return self._attempt(request, replica, now_s)
 
     def answered(self, attempt: ReplicaAttempt[P], status: int, now_s: float) -> ReplicaAttempt[P] | str:
         """Take the complete answer of a replica; return the next step."""
@@ -269,7 +266,7 @@ class Gateway(Generic[P]):
             other = self._for_second(request, now_s)
             if other is not None and other.avoid_until_s <= now_s:
                 self.retries += 1
-                return self._second(request, other, now_s, attempt.payload)
+                return self._second(request, other, now_s)
         elif status == 500 or status == 502:
             self._fault(replica, now_s, answered=True)
         else:
@@ -292,7 +289,7 @@ class Gateway(Generic[P]):
             other = self._for_second(request, now_s)
             if other is not None:
                 self.retries += 1
-                return self._second(request, other, now_s, attempt.payload)
+                return self._second(request, other, now_s)
             if self._may_second(request) and self._may_hold(request):
                 return self._hold(request, now_s)
         self._end(request)
@@ -319,13 +316,13 @@ class Gateway(Generic[P]):
                     found.append((request, GIVE_UP if lost else FULL if self._open else NOBODY_READY))
             elif lost:
                 self.retries += 1
-                found.append((request, self._second(request, replica, now_s, lost[0].payload)))
+                found.append((request, self._second(request, replica, now_s)))
             else:
-                found.append((request, self._attempt(request, replica, now_s, None)))
+                found.append((request, self._attempt(request, replica, now_s)))
         return found
 
-    def hedge(self, request: P, now_s: float, payload: bytes | None = None) -> ReplicaAttempt[P] | None:
-        """Return a second attempt of a slow request, with the same body or with `payload`.
+    def hedge(self, request: P, now_s: float) -> ReplicaAttempt[P] | None:
+        """Return a second attempt of a slow request.
 
         None: it has two already, or no replica is expected to answer before the first one.
         """
@@ -339,7 +336,7 @@ class Gateway(Generic[P]):
         if not overtakes(finish_s, took_s, outrun_s(first.replica.response_s, took_s)):
             return None
         self.hedges += 1
-        return self._second(request, other, now_s, payload)
+        return self._second(request, other, now_s)
 
     def expired(self, request: P, now_s: float, *, hung: bool) -> None:
         """End a request whose time is over. `hung`: after the gateway's own limit, so its replicas have failed."""
@@ -452,14 +449,14 @@ class Gateway(Generic[P]):
         self._held[request] = None
         return HOLD
 
-    def _second(self, request: P, replica: ReplicaState, now_s: float, payload: bytes | None) -> ReplicaAttempt[P]:
+    def _second(self, request: P, replica: ReplicaState, now_s: float) -> ReplicaAttempt[P]:
         self._budget -= 1.0
-        return self._attempt(request, replica, now_s, payload)
+        return self._attempt(request, replica, now_s)
 
-    def _attempt(self, request: P, replica: ReplicaState, now_s: float, payload: bytes | None) -> ReplicaAttempt[P]:
+    def _attempt(self, request: P, replica: ReplicaState, now_s: float) -> ReplicaAttempt[P]:
         self._held.pop(request, None)
         replica.in_flight += 1
-        attempt = ReplicaAttempt(request, replica, now_s, payload)
+        attempt = ReplicaAttempt(request, replica, now_s)
         request.attempts.append(attempt)
         return attempt
 

@@ -257,22 +257,6 @@ def test_hedging_asks_a_second_replica_and_cancels_the_first(hedge_after_s: floa
     run(main())
 
 
-def test_an_attempt_with_a_body_of_its_own_sends_that() -> None:
-    async def main() -> None:
-        a, b = FakeReplica(always(HANG)), FakeReplica()
-        async with Front(a, b, policy={"hedge_after_s": 0.02}) as front:
-            gateway = front.forwarder.gateway
-            hedge = gateway.hedge
-            gateway.hedge = lambda request, now_s, payload=None: hedge(request, now_s, b"its own")  # type: ignore[method-assign]
-            assert (await front.post(b"x", x_request_id="r")).content == b"its own"
-            (first,), (second,) = a.asked, b.asked
-            assert (first.body, second.body) == (b"x", b"its own")
-            assert (first.headers.pop("content-length"), second.headers.pop("content-length")) == ("1", "7")
-            assert first.headers | {"host": ""} == second.headers | {"host": ""}
-
-    run(main())
-
-
 def test_a_client_that_leaves_takes_its_request_along() -> None:
     async def main() -> None:
         a = FakeReplica(always(HANG))

@@ -381,23 +381,13 @@ def test_the_first_answer_ends_both_copies_of_a_hedge() -> None:
         gateway.answered(first, 200, 0.8)
 
 
-def test_attempts_are_listed_with_their_bodies_until_the_end() -> None:
+def test_attempts_are_listed_until_the_end() -> None:
     gateway = a_gateway({A: 1.0, B: 1.0, C: 1.0})
     first = begun(gateway)
-    second = again(gateway.hedge(first.request, 0.5, b"parity"))
+    second = again(gateway.hedge(first.request, 0.5))
     assert first.request.attempts == [first, second]
-    assert [attempt.payload for attempt in first.request.attempts] == [None, b"parity"]
     assert gateway.answered(second, 200, 0.7) is PASS_ON
     assert first.request.attempts == []
-
-
-def test_a_retry_repeats_the_body_of_its_attempt() -> None:
-    gateway = a_gateway({A: 1.0, B: 1.0, C: 1.0})
-    first = begun(gateway)
-    first.payload = b"own"
-    assert again(gateway.failed(first, 0.1, began=False)).payload == b"own"
-    other = begun(gateway, 1.0)
-    assert again(gateway.answered(other, 503, 1.1)).payload is None
 
 
 def test_an_outrun_replica_is_known_to_be_slow() -> None:
