@@ -312,7 +312,8 @@ def _at_levels(fine: FloatArray, levels: FloatArray) -> FloatArray:
     Beyond the finest level the distance to the median is stretched in proportion to the excess of the level.
     """
     found = np.empty(levels.shape)
-    _fill_at_levels(fine, levels, _FINE, found)
+    # Contiguous, so that one compiled form serves all.
+    _fill_at_levels(np.ascontiguousarray(fine), np.ascontiguousarray(levels), _FINE, found)
     return found
 
 

@@ -35,7 +35,8 @@ def likely_peaks(history: ObservedHistory, mean_rps: FloatArray) -> FloatArray:
     # From the highest mean down, because bursts are there.
     first = np.arange(steps - _ALIKE, -1, -_EVERY)[::-1]
     middle = _ALIKE // 2
-    ratios = np.sort((peaks / means)[first[:, None] + np.arange(_ALIKE)], axis=1)[:, middle]
+    # A copy, because compiled code for rows of an array would differ from that for a whole one.
+    ratios = np.sort((peaks / means)[first[:, None] + np.arange(_ALIKE)], axis=1)[:, middle].copy()
     known, wanted_rps = np.log(means[first + middle]), mean_rps + one_rps
     found = np.empty(mean_rps.shape)
     _fill_peaks(known, ratios, wanted_rps.ravel(), np.log(wanted_rps).ravel(), one_rps, found.ravel())

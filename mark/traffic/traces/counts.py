@@ -42,9 +42,9 @@ class PoissonBins:
         bins = Bins(series.starts_s, series.ends_s, series.counts, series.bin_s)
         row = max(0, int(np.searchsorted(series.starts_s, start_s, side="right")) - 1)
         piece = 0
-        low = start_s
+        low = float(start_s)  # an int would have the same function compiled once more
         while low < end_s:
-            high = min(low + CHUNK_S, end_s)
+            high = float(min(low + CHUNK_S, end_s))
             before, _ = series.until(np.array([low, high]))
             expected = float(before[1] - before[0]) * scale
             # Room for the draw and for one more slice, because the last slice may be drawn whole and cut.
