@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from mark.domain.arrays import FloatArray
 from mark.domain.load import LEVELS, Forecast, Load
 from mark.domain.time import DAY_S
-from mark_predictors.load_history import error_quantiles
 
 PATHS = 100
 KEPT_S = 14 * DAY_S  # older errors say little about today's
@@ -125,9 +124,18 @@ def forecast(
 ) -> Forecast:
     """Return the forecast of equally likely paths (PATHS, H) of log means, with log peaks `peaks_above` them."""
     paths = scale.to_rps(mean_logs)
-    mean = error_quantiles(paths.T).T
-    peak = error_quantiles(scale.to_rps(mean_logs + peaks_above, peaks=True).T).T if peaks_above.any() else mean
+    mean = _quantiles(paths)
+    peak = _quantiles(scale.to_rps(mean_logs + peaks_above, peaks=True)) if peaks_above.any() else mean
     return Forecast(origin_s, step_s, LEVELS, mean, np.maximum(mean, peak), predictor, paths)
+
+
+def _quantiles(paths: FloatArray) -> FloatArray:
+    """Return the quantiles at LEVELS of paths (P, H): (levels, H), those of `error_quantiles`."""
+    ordered = np.sort(paths, axis=0)
+    place = LEVELS * (len(paths) - 1)
+    low = place.astype(np.int64)
+    below, above = ordered[low], ordered[np.minimum(low + 1, len(paths) - 1)]
+    return np.asarray(below + (above - below) * (place - low)[:, None])
 
 
 def filled(errors: FloatArray) -> FloatArray:

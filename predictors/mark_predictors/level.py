@@ -10,6 +10,7 @@ import numpy as np
 from mark.domain.arrays import FloatArray, IntArray
 from mark_predictors.load_history import HORIZONS, error_quantiles, within
 from mark_predictors.logload import LogLoad
+from mark_predictors.trees import compiled
 
 _MINUTES = 5  # whose mean is the level
 _HOURS = 2  # of errors that count
@@ -39,10 +40,10 @@ class Level:
         """
         load, observed = self._load, self._observed()
         known = HORIZONS[len(observed) - HORIZONS >= _ENOUGH]
-        targets = observed[-self._window :]
-        origins = targets - known[:, None] + 1
-        errors = load.logs[targets] - self._before(origins)
-        spread = error_quantiles(np.where(origins > observed[0], errors, np.nan), self._levels).T
+        recent = observed[-(self._window + int(HORIZONS[-1]) + self._width) :]
+        errors = np.empty((len(known), min(self._window, len(observed))))
+        level = _fill_errors(load.logs, load.sums, recent, known, self._width, np.empty(len(recent)), errors)
+        spread = error_quantiles(errors, self._levels).T
         spread = spread - spread[len(spread) // 2]
         ahead_steps = self._missing() + np.arange(1, steps + 1)
         place = np.interp(ahead_steps, known, np.arange(len(known)))
@@ -50,17 +51,7 @@ class Level:
         high = within(low + 1, 0, len(known) - 1)
         by_step = spread[:, low] * (1.0 - place + low) + spread[:, high] * (place - low)
         growth = np.sqrt(np.maximum(1.0, ahead_steps / known[-1]))
-        return load.rates(self._before(np.array([len(load)])) + by_step * growth)
-
-    def _before(self, origins: IntArray) -> FloatArray:
-        """Return the mean over the last observed steps before each origin of a recent target."""
-        observed = self._observed()[-(self._window + int(HORIZONS[-1]) + self._width) :]
-        end = np.searchsorted(observed, origins)
-        begin, last = np.maximum(end - self._width, 0), np.maximum(end - 1, 0)
-        sums = self._load.sums
-        filled = np.append(0.0, np.cumsum(sums[observed[1:]] - sums[observed[:-1] + 1]))  # sums before each of them
-        found = sums[observed[last] + 1] - sums[observed[begin]] - (filled[last] - filled[begin])
-        return np.asarray(found / (last + 1 - begin))
+        return load.rates(level + by_step * growth)
 
     def _missing(self) -> int:
         """Return the number of steps since the last observed one."""
@@ -73,3 +64,39 @@ class Level:
             new = self._looked + np.flatnonzero(~np.isnan(mean_rps[self._looked :]))
             self._known, self._looked = np.concatenate([self._known, new]), len(mean_rps)
         return self._known
+
+
+@compiled
+def _fill_errors(
+    logs: FloatArray,
+    sums: FloatArray,
+    observed: IntArray,
+    known: IntArray,
+    width: int,
+    between: FloatArray,
+    errors: FloatArray,
+) -> float:
+    """Fill the errors (horizons, targets) of the newest observed steps; NaN if no level was known. Return the level.
+
+    The level before a step is the mean of the last `width` observed steps. `observed` (N,) are enough for all targets.
+    `sums` are those of the logs before each step. `between` (N,) is scratch: the sum of the logs in gaps.
+    """
+    count, targets = len(observed), errors.shape[1]
+    between[0] = 0.0
+    for i in range(1, count):
+        between[i] = between[i - 1] + (sums[observed[i]] - sums[observed[i - 1] + 1])
+    for k in range(len(known)):
+        end = 0
+        for i in range(targets):
+            target = observed[count - targets + i]
+            while observed[end] <= target - known[k]:
+                end += 1
+            errors[k, i] = logs[target] - _level(sums, observed, between, end, width) if end > 0 else np.nan
+    return _level(sums, observed, between, count, width)
+
+
+@compiled
+def _level(sums: FloatArray, observed: IntArray, between: FloatArray, end: int, width: int) -> float:
+    begin, last = max(end - width, 0), end - 1
+    total = sums[observed[last] + 1] - sums[observed[begin]] - (between[last] - between[begin])
+    return float(total / (end - begin))

@@ -266,6 +266,14 @@ def test_fine_quantiles_of_paths_are_numpys() -> None:
     np.testing.assert_allclose(auto._fine(paths), np.quantile(paths, FINE, axis=0, method="hazen"))
 
 
+@settings(max_examples=25)
+@given(rates=st.lists(st.sampled_from([0.0, 1.0, 7.5, 7.5 + 2.0**-50, 7.5 + 2.0**-49, 900.0]), min_size=2, max_size=99))
+def test_order_of_paths_is_stable_and_exact(rates: list[float]) -> None:
+    """Equal rates keep the order of the paths; rates that differ in the last bit do not."""
+    paths = np.array([rates, rates[::-1], np.linspace(3.0, 2.0, len(rates)).tolist()]).T
+    np.testing.assert_array_equal(auto._order(paths), np.argsort(paths, axis=0, kind="stable"))
+
+
 def test_paths_keep_their_order_and_take_the_quantiles() -> None:
     """At every step the path of rank k has the quantile (k + 1/2) / n, between the levels linear."""
     rng = np.random.default_rng(8)
