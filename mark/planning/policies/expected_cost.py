@@ -406,8 +406,10 @@ class ExpectedCostPolicy:
         """
         ready, more = self._ready(fleet), np.zeros_like(kept)
         left = least - int(np.minimum(kept, ready).sum())
+        if left <= 0:
+            return more
         for i in np.argsort(terms.usd_per_hour, kind="stable"):
-            more[i] = np.clip(ready[i] - kept[i], 0, max(0, left))
+            more[i] = min(max(0, ready[i] - kept[i]), left)
             left -= more[i]
         return more if self._allowed(kept + more) else np.zeros_like(kept)
 
@@ -496,8 +498,9 @@ class ExpectedCostPolicy:
             step = 0 if context.first else min(int(self._boot_steps[i]), forecast.steps - 1)
             high_rps = float(forecast.mean_at(0.9)[step])
             # Load that the last instance serves from when a launch of now is ready, for as long as that pays.
-            one_less = np.array([max(0.0, planned_rps - float(self._usable_rps[i]))])
-            served = saved.between(one_less, np.array([planned_rps]))[0]
+            one_less_rps = max(0.0, planned_rps - float(self._usable_rps[i]))
+            below, above = saved.at(np.array([one_less_rps, planned_rps]))
+            served = above - below
             ready = min(step, saved.steps - 1)
             usd_per_hour = float(terms.usd_per_hour[i])
             lost_usd = STEP_S * usd_per_overflow * (served[ready:] - served[ready])

@@ -7,6 +7,7 @@ or rises for its launches, one offer after the other, so that a step costs a few
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -47,16 +48,16 @@ def cheapest(
         rented_rps = (slopes < rent).sum(axis=1) * spacing
     shape = program.most[offers] + 1
     launch_usd = np.ascontiguousarray(program.launches_usd()[offers])
-    states, stride = states_of(program.most[offers])
+    states, stride = states_of(tuple(program.most[offers].tolist()))
     total = len(states)
     capacity_rps = states @ program.capacity_rps[offers]
     usd = states @ program.usd_per_step[offers]
-    instances = states.sum(axis=1)
     if limits:
-        usd[(instances > program.max_instances) | (usd > program.max_usd_per_step * (1.0 + ROUNDING))] = math.inf
+        over = usd > program.max_usd_per_step * (1.0 + ROUNDING)
+        usd[over | (states.sum(axis=1) > program.max_instances)] = math.inf
     value, after = np.repeat(usd[None], steps, axis=0), np.zeros(total)
     if program.least is not None and rent_usd is None:
-        value += program.missing_usd * np.maximum(program.least[:, None] - instances, 0)
+        value += program.missing_usd * np.maximum(program.least[:, None] - states.sum(axis=1), 0)
     go_back(np.ascontiguousarray(left_usd), capacity_rps / spacing, shape, stride, launch_usd, value, after)
     before = np.minimum(program.before, program.most)[offers]
     chosen = np.empty(steps, dtype=np.int64)
@@ -64,15 +65,18 @@ def cheapest(
     return float(after[before @ stride]), states[chosen].T, np.maximum(0.0, rented_rps - capacity_rps[chosen])
 
 
-def states_of(most: IntArray) -> tuple[IntArray, IntArray]:
+@lru_cache(maxsize=64)  # because a planner's programs differ little from minute to minute
+def states_of(most: tuple[int, ...]) -> tuple[IntArray, IntArray]:
     """Return all counts from none to `most` (L,), in one row: (S, L); and the distance of counts that differ by one:
     (L,).
 
     The last offer's count moves fastest.
     """
-    shape = most + 1
+    shape = np.array(most, dtype=np.int64) + 1
     stride = np.append(np.cumprod(shape[:0:-1])[::-1], 1)
-    return np.arange(int(shape.prod()))[:, None] // stride % shape, stride
+    states = np.arange(int(shape.prod()))[:, None] // stride % shape
+    states.flags.writeable = stride.flags.writeable = False
+    return states, stride
 
 
 @compiled

@@ -114,8 +114,9 @@ class Program:
     @property
     def leads(self) -> IntArray:
         """Steps between a launch and its first step, where `can_launch`: (J, T)."""
-        leads = self.boot_steps[:, None] if self.lead_steps is None else self.lead_steps
-        return np.broadcast_to(leads, (self.offers, self.steps))
+        if self.lead_steps is not None:
+            return self.lead_steps
+        return np.broadcast_to(self.boot_steps[:, None], (self.offers, self.steps))
 
     @property
     def missing_usd(self) -> float:

@@ -205,7 +205,7 @@ def _most(program: PaperProgram) -> IntArray:
 
 
 def _by_counts(program: PaperProgram, most: IntArray) -> IntArray:
-    states, stride = states_of(most)
+    states, stride = states_of(tuple(most.tolist()))
     usd = states @ program.usd_per_step
     over = usd > program.max_usd_per_step * (1.0 + ROUNDING)
     usd[over | (states.sum(axis=1) > program.max_instances)] = math.inf
