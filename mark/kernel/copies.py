@@ -68,11 +68,9 @@ class Copies(NamedTuple):
     calls: Ints  # [2, 2] place of the first, and their number
 
 
-def copies_of(st: Stage, pool: FunctionPool, after_s: float, budget: float, places: int = 64) -> Copies:
-    """Return the state without requests; second copies are sent `after_s` after a request's arrival.
-
-    `places` is a power of two.
-    """
+def copies_of(st: Stage, pool: FunctionPool, after_s: float, budget: float) -> Copies:
+    """Return the state without requests; second copies are sent `after_s` after a request's arrival."""
+    places = 64  # a power of two
     value = np.zeros(4)
     value[AFTER_S], value[BUDGET] = after_s, budget
     number = np.zeros(12, dtype=np.int64)

@@ -61,23 +61,19 @@ def running_selection(
     return said
 
 
-def running_heads(
-    address: str, key_file: Path | None = None, *, transport: httpx.BaseTransport | None = None
-) -> dict[str, Any]:
+def running_heads(address: str, key_file: Path | None = None) -> dict[str, Any]:
     """Return the present numbers of the heads. Raises BadInput if the server cannot be asked or lacks heads."""
-    said = _of_running_model(address, "/personal", INFER, key_file, missing="no [personal]", transport=transport)
+    said = _of_running_model(address, "/personal", INFER, key_file, missing="no [personal]")
     if said is None or not isinstance(said.get("errors"), list):
         raise BadInput("answered JSON that describes no personal heads", address)
     return said
 
 
-def running_key(
-    address: str, key: str, key_file: Path | None = None, *, transport: httpx.BaseTransport | None = None
-) -> dict[str, Any] | None:
+def running_key(address: str, key: str, key_file: Path | None = None) -> dict[str, Any] | None:
     """Return the server's data about a key; None for an unknown key. Raises BadInput as `running_heads` does."""
-    running_heads(address, key_file, transport=transport)
+    running_heads(address, key_file)
     path = f"/keys/{quote(key, safe='')}"
-    said = _of_running_model(address, path, ADMIN, key_file, missing="", transport=transport)
+    said = _of_running_model(address, path, ADMIN, key_file, missing="")
     if said is not None and not isinstance(said.get("observations"), int):
         raise BadInput("answered JSON that describes no key", address)
     return said

@@ -16,17 +16,17 @@ class Versions:
     A version of weight 0 answers only requests that name it. Raises BadInput.
     """
 
-    def __init__(self, versions: Mapping[str, tuple[str, float]], where: str = "versions") -> None:
+    def __init__(self, versions: Mapping[str, tuple[str, float]]) -> None:
         if not versions:
-            raise BadInput("needs at least one version", where)
+            raise BadInput("needs at least one version", "versions")
         for version, (_, weight) in versions.items():
             if not version or "/" in version:
-                raise BadInput("a version is a name without a slash", where, version)
+                raise BadInput("a version is a name without a slash", "versions", version)
             if not 0.0 <= weight <= 1.0:
-                raise BadInput("a weight is a share of the requests, 0 to 1", f"{where}.{version}", weight)
+                raise BadInput("a weight is a share of the requests, 0 to 1", f"versions.{version}", weight)
         total = math.fsum(weight for _, weight in versions.values())
         if abs(total - 1.0) > 1e-6:
-            raise BadInput("weights must add up to 1", where, total)
+            raise BadInput("weights must add up to 1", "versions", total)
         self.references = {version: reference for version, (reference, _) in versions.items()}
         # Smallest share first, so that a version that grows from 1 % to 10 % keeps the requests it had.
         shares = sorted((weight, version) for version, (_, weight) in versions.items() if weight > 0.0)

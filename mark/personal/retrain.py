@@ -89,9 +89,7 @@ def split_by_time(
     return ordered[:begin], ordered[begin:]
 
 
-def fitted_table(
-    observations: Sequence[PersonalObservation], present: ItemTable, ridge: float, seed: int = 0
-) -> ItemTable:
+def fitted_table(observations: Sequence[PersonalObservation], present: ItemTable, ridge: float) -> ItemTable:
     """Return a table of the same items whose vectors are fitted to these rewards by matrix factorisation.
 
     Vectors are scaled so that heads with this `ridge` predict as the factorisation does.
@@ -101,7 +99,7 @@ def fitted_table(
     keys = np.array([numbers.setdefault(one.key, len(numbers)) for one in known], dtype=np.int64)
     items = np.array([present.numbers[one.item or ""] for one in known], dtype=np.int64)
     rewards = np.array([one.reward for one in known])
-    vectors = item_factors(keys, items, rewards, len(present), seed) * math.sqrt(ridge / RIDGE)
+    vectors = item_factors(keys, items, rewards, len(present), seed=0) * math.sqrt(ridge / RIDGE)
     return ItemTable(present.ids, vectors, "fitted item vectors")
 
 

@@ -32,10 +32,10 @@ class UsearchItems:
     Raises BadInput if usearch is not installed.
     """
 
-    def __init__(self, vectors: NDArray[np.float32], threads: int = 1) -> None:
+    def __init__(self, vectors: NDArray[np.float32]) -> None:
         usearch = module_of("usearch.index", "[personal] table")
         self._index: Any = usearch.Index(ndim=vectors.shape[1], metric="ip", dtype="f32")
-        self._index.add(np.arange(len(vectors)), vectors, threads=threads)
+        self._index.add(np.arange(len(vectors)), vectors, threads=1)
 
     def near(self, query: FloatArray, count: int) -> IntArray:
         found = self._index.search(query.astype(np.float32), count)

@@ -86,10 +86,9 @@ class Bakery:
         *,
         monotonic: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] = time.sleep,
-        unix_s: Callable[[], float] = time.time,
     ) -> None:
         self._gate, self._site, self._say = gate, site, say
-        self._monotonic, self._pause, self._unix_s = monotonic, pause, unix_s
+        self._monotonic, self._pause = monotonic, pause
         self._run = uuid.uuid4().hex[:16]
         self._running: list[str] = []  # ids of builders that are not terminated yet
 
@@ -261,7 +260,7 @@ class Bakery:
         ec2 = self._gate.client("ec2")
         pages = self._gate.pages(ec2.describe_instances, Filters=filters)
         instances = [i for page in pages for r in page["Reservations"] for i in r["Instances"]]
-        return to_end(instances, self._run, self._unix_s())
+        return to_end(instances, self._run, time.time())
 
     def _end(self) -> None:
         if self._running:
@@ -322,6 +321,6 @@ def to_end(instances: Iterable[dict[str, Any]], run: str, now_unix_s: float) -> 
     return found
 
 
-def _last_lines(text: str, count: int = 6) -> str:
+def _last_lines(text: str) -> str:
     lines = [line.strip() for line in re.split(r"[\r\n]+", text) if line.strip()]
-    return " / ".join(lines[-count:]) or "it did not say why"
+    return " / ".join(lines[-6:]) or "it did not say why"

@@ -103,7 +103,7 @@ def has_function(service: ServiceConfig) -> bool:
     return choose_function(service, load_catalog(service.catalog), profiles)[0] is not None
 
 
-def overflow_function(service: ServiceConfig, name: str, concurrency: int = 32, spare: int = 4) -> FunctionConfig:
+def overflow_function(service: ServiceConfig, name: str) -> FunctionConfig:
     """Return the function behind the bouncers of a service or stage. Raises BadInput if the file names none.
 
     The account would allow a thousand environments at a time; as processes on one computer they must be fewer.
@@ -147,8 +147,8 @@ def overflow_function(service: ServiceConfig, name: str, concurrency: int = 32, 
             "OMP_NUM_THREADS": "1",
         },
         folder=search,
-        concurrency=concurrency,
-        spare=0 if cold_ms is None else spare,
+        concurrency=32,
+        spare=0 if cold_ms is None else 4,
         cold_s=(cold_ms or 0.0) / 1e3,
     )
 

@@ -35,11 +35,10 @@ class Metadata:
         region: str,
         began_s: float,
         *,
-        role: str = ROLE,
         new_token: Callable[[], str] = lambda: token_urlsafe(40),
     ) -> None:
         self._machine, self._region, self._began_s = machine, region, began_s
-        self._role, self._new_token = role, new_token
+        self._new_token = new_token
         self._token_ends_s: dict[bytes, float] = {}
         self._announced: dict[str, str] = {}
 
@@ -107,8 +106,8 @@ class Metadata:
             "local-ipv4": machine.address,
             "placement/availability-zone": machine.zone,
             "placement/region": self._region,
-            "iam/security-credentials": self._role,
-            f"iam/security-credentials/{self._role}": json.dumps(
+            "iam/security-credentials": ROLE,
+            f"iam/security-credentials/{ROLE}": json.dumps(
                 {
                     "Code": "Success",
                     "LastUpdated": _iso(now_s),

@@ -6,7 +6,6 @@ import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from mark_infra.aws.site import Site, SiteService
@@ -33,13 +32,14 @@ class Wish:
 
 
 def provision(
-    client: ClientOf, wishes: Sequence[Wish], *, region: str, zones: Sequence[str], store: str, name: str = "mark",
-    bouncer_port: int = 8080, key_file: Path | None = None, time_scale: float = 1.0,
+    client: ClientOf, wishes: Sequence[Wish], *, region: str, zones: Sequence[str], store: str,
+    bouncer_port: int = 8080, time_scale: float = 1.0,
 ) -> Site:  # fmt: skip
     """Create a site with all resources of its services. `client` returns the boto3 client of an AWS service.
 
     `store` is `dynamodb:TABLE`, which is created, or `sqlite:PATH`. For one empty account; not repeatable.
     """
+    name = "mark"
     subnets, group = _network(client("ec2"), name, zones)
     queue_url = _events(client, name)
     kind, _, table = store.partition(":")
@@ -61,7 +61,7 @@ def provision(
             function=wish.function,
         )
     return Site(
-        name=name, region=region, store=store, queue_url=queue_url, bouncer_port=bouncer_port, key_file=key_file,
+        name=name, region=region, store=store, queue_url=queue_url, bouncer_port=bouncer_port, key_file=None,
         time_scale=time_scale, services=services,
     )  # fmt: skip
 

@@ -15,15 +15,15 @@ from mark.domain.errors import BadInput
 LONGEST_S = 60.0
 
 
-def envelope_windows_s(shortest_s: float, longest_s: float = LONGEST_S) -> FloatArray:
+def envelope_windows_s(shortest_s: float) -> FloatArray:
     """Return lengths of windows (s): the shortest, twice that, and so on up to the longest.
 
     InferLine's shortest is the sum of service times on the critical path. Raises BadInput unless the shortest is above
     zero and at most the longest.
     """
-    if not 0.0 < shortest_s <= longest_s:
-        raise BadInput(f"must be above zero and {longest_s:g} at most", "shortest_s", shortest_s)
-    doublings = int(np.floor(np.log2(longest_s / shortest_s) + 1e-9))
+    if not 0.0 < shortest_s <= LONGEST_S:
+        raise BadInput(f"must be above zero and {LONGEST_S:g} at most", "shortest_s", shortest_s)
+    doublings = int(np.floor(np.log2(LONGEST_S / shortest_s) + 1e-9))
     return np.asarray(shortest_s * 2.0 ** np.arange(doublings + 1), dtype=np.float64)
 
 

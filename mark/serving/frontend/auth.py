@@ -80,9 +80,9 @@ class TokenSigner:
             raise BadInput(f"a secret has fewer than {_SHORTEST_SECRET_BYTES} bytes", "token secrets")
 
     @classmethod
-    def from_file(cls, path: Path, audience: str = "mark") -> TokenSigner:
+    def from_file(cls, path: Path) -> TokenSigner:
         """Read a secret per line."""
-        return cls([line.encode() for _, line in _numbered(key_text(path))], audience)
+        return cls([line.encode() for _, line in _numbered(key_text(path))])
 
     def sign(self, name: str, scopes: Iterable[str], until_s: float) -> str:
         """Return a token that gives `name` these scopes until `until_s` (wall clock)."""

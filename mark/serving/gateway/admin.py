@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,22 +17,12 @@ class GatewayFailed(MarkError):
 class GatewayAdmin:
     """A client of `/admin/replicas` at the gateway with this `url`; `key` has the scope admin."""
 
-    def __init__(
-        self,
-        url: str,
-        key: str | None = None,
-        *,
-        tls: ssl.SSLContext | None = None,
-        timeout_s: float = 5.0,
-        transport: httpx.BaseTransport | None = None,
-    ) -> None:
+    def __init__(self, url: str, key: str | None = None) -> None:
         self._client = httpx.Client(
             base_url=url,
             headers={"authorization": f"Bearer {key}"} if key is not None else {},
-            verify=tls if tls is not None else True,
-            timeout=timeout_s,
+            timeout=5.0,
             trust_env=False,
-            transport=transport,
         )
 
     def put(self, weights: Mapping[str, float], groups: Mapping[str, str] | None = None) -> None:

@@ -77,13 +77,13 @@ class Aside(logging.Handler):
             self._lines.task_done()
 
 
-def to_stderr(level: int = logging.INFO) -> None:
+def to_stderr() -> None:
     """Send the records of all loggers of this process to standard error."""
     handler = Aside(sys.stderr)
     handler.setFormatter(JsonLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level)
+    root.setLevel(logging.INFO)
     for chatty in ("httpx", "httpcore", "botocore", "aiobotocore"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 

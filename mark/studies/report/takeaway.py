@@ -71,9 +71,9 @@ def verdict_marked(result: SimulationResult) -> Marked:
     return Marked(said or "-", _MARKS[said])
 
 
-def share_marked(share: float | None, said: str, hint: str = "") -> Marked:
+def share_marked(share: float | None, said: str) -> Marked:
     """Return a share in time without its unit, and the verdict on it."""
-    return Marked("-" if share is None else f"{percent(share, 2).removesuffix(' %')} {said}", _MARKS[said], hint)
+    return Marked("-" if share is None else f"{percent(share, 2).removesuffix(' %')} {said}", _MARKS[said])
 
 
 def headline(result: SimulationResult) -> str:
