@@ -9,6 +9,7 @@ import pytest
 
 from mark.cli.main import main
 from mark.config.new_service import new_service
+from mark.studies.report.words import usd
 
 TRACE = "synthetic:poisson?rate=20"
 RUN = ("--service", "inception-v3", "--duration", "600")
@@ -153,6 +154,10 @@ def test_bound_writes_a_certificate_with_its_digest(tmp_path: Path, capsys: pyte
     assert told["file"] == str(file)
     assert told["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
     assert told["usd"] > 0.0
+    assert main(["bound", TRACE, *RUN, "--certificate", str(file)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "balancer, moved data and commitments come on top" in shown
+    assert f"proves {usd(told['usd'])} by blocks" in shown
     assert main(["bound", TRACE, *RUN, "--certificate", str(tmp_path / "no" / "bound.npz")]) == 2
     assert "--certificate: no such folder" in capsys.readouterr().err  # before the bound is searched
 

@@ -42,7 +42,8 @@ def bound_report(service: str, trace: str, found: BoundedPart, certificate: Mapp
     }
     if certificate is not None:
         data["certificate"] = certificate
-        told.append(f"Certificate: {certificate['file']} proves ${certificate['usd']:.2f} in blocks")
+        proven = f"{certificate['file']} proves {usd(certificate['usd'])} by blocks of whole instances"
+        told.append(f"Certificate: {proven}; balancer, moved data and commitments come on top.")
     return Report(
         data,
         f"The least possible bill for {count(requests)} requests, with perfect foresight",

@@ -49,6 +49,7 @@ from mark.traffic.traces.twice import refuse_two_lines, refuse_two_objects
 Mask = NDArray[np.bool_]
 
 HEAD = 1 << 16  # bytes of a file by which its format is recognised
+_NO_YEAR = re.compile(rb"(?:<\d+>)?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d ")  # of syslog
 _LEAST_SHARE = 0.1  # least share of requests among a file's first lines, for the file to be a log
 _LEAST_BEFORE = 10
 _MOST_BEFORE = 100  # lines of start-up before a file's first request
@@ -113,6 +114,8 @@ def log_fault(path: Path) -> str | None:
         return "its lines are connections, which hold any number of requests"
     lines = [line for line in head.split(b"\n") if not NOTICE.match(line)]
     if UNTIMED.search(head) or sum(map(bool, map(REQUEST_LIKE.search, lines))) > len(lines) / 2:
+        if _NO_YEAR.match(head):
+            return "its times have no year: export them with one, as `journalctl -o short-iso` does"
         what = "its requests show no time that is known: say how they write it by `time_format`, or log the time too"
         return f"{what}; in a table, name the columns by `time_column` and `count_column`"
     return None

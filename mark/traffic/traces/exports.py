@@ -35,7 +35,7 @@ _ROWS = frozenset(["results", "rows", "data", "records", "items", "values", "ent
 _PARQUET = b"PAR1"
 _DELIMITERS = (";", "\t", "|", ",")
 _PEEK_LINES = 20
-_MARKUP = re.compile(r"\s*<[?!a-zA-Z]")
+_MARKUP = re.compile(r"\s*<(?:[?!]|[a-zA-Z][^>,;\t]*>(?![,;\t]))")
 _LOCUST = frozenset(["User Count", "Requests/s", _OF_LOCUST := "Total Request Count"])  # of its history
 _ELISIONS = frozenset(["...", "..", "\u2026", "\u22ee", "\u00b7", "[...]", "(...)"])
 _LOKI_LIMIT = 100  # lines of an answer, unless a query says more
@@ -116,6 +116,8 @@ def is_parquet(path: Path) -> bool:
 def is_table(head: bytes) -> bool:
     """Return whether a file begins with a header and rows of as many cells, which may hold requests such as GET /."""
     lines = [line for line in head.decode("utf-8", "replace").split("\n")[:_PEEK_LINES] if line.strip()]
+    if influx_series("\n".join(lines)) is not None:
+        return True  # its tags may look like a request
     if len(lines) < 2 or REQUEST_LIKE.search(lines[0].encode()):
         return False
     delimiter = _delimiter(lines)
@@ -530,7 +532,7 @@ def _delimited(text: str, path: Path) -> Export | None:
     said_of = [meaning_of(_MINUTES.sub("", cell)) for row in over for cell in row]
     is_statistic = any(meaning.kind is Kind.STATISTIC for meaning in said_of)
     meanings = dict.fromkeys(names, Meaning(Kind.STATISTIC)) if is_statistic else {}
-    if columns.keys() >= _LOCUST:
+    if set(names) >= _LOCUST:
         columns = {name: columns[name] for name in ("Timestamp", "Type", "Name", _OF_LOCUST) if name in columns}
         meanings = {_OF_LOCUST: Meaning(Kind.REQUESTS, COUNTER)}
     lines_of_rows = [number for number, _ in body]

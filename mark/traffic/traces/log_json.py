@@ -93,9 +93,7 @@ def json_log(
     stands for several requests.
     """
     rows = [row for row in map(_parsed, head.split(b"\n")[: 5 * _PEEK_ROWS]) if row is not None][:_PEEK_ROWS]
-    if len(rows) == 1 and any(
-        isinstance(value, list) and value and isinstance(value[0], dict) for value in rows[0].values()
-    ):
+    if len(rows) == 1 and any(map(_holds_series, rows[0].values())):
         return None  # an answer with series or rows in it
     flat = [_flat(row) for row in rows]
     requests = [row for row in flat if _is_request(row)]
@@ -268,6 +266,12 @@ def _flat(row: Mapping[str, object]) -> dict[Path, object]:
         if isinstance(value, dict) and _plain(name) in _INNER | _OUTER:
             found.update({(name, *path): inner for path, inner in _flat(value).items()})
     return found
+
+
+def _holds_series(value: object) -> bool:
+    """Return whether a value is a list of objects with lists or objects in them."""
+    first = value[0] if isinstance(value, list) and value else None
+    return isinstance(first, dict) and any(isinstance(inner, list | dict) for inner in first.values())
 
 
 def _plain(name: str) -> str:

@@ -87,7 +87,7 @@ _HITS, _MISSES = re.compile("hits?", re.IGNORECASE), re.compile("miss", re.IGNOR
 _IDS = frozenset(["request_id", "requestid", "req_id", "x_request_id", "x-request-id", "correlation_id", "trace_id"])
 _NUMBERED = re.compile(r".*id|index|seq|row|nr|no|n|user|client|host|node|model|count")
 # Names of a number that may be anything.
-_VALUES = frozenset(["value", "values", "val", "_value", "metric_value", "y", "data"])
+_VALUES = frozenset(["value", "values", "val", "_value", "metric_value", "y", "data", "n", "cnt"])
 # Names without information: of unnamed columns, of queries without an alias, of series with only labels.
 _NEUTRAL = re.compile(
     rf"(?i:{'|'.join(sorted(_VALUES))}|[a-z]|cnt|wert|valor|valeur|_?col(?:umn)?[ _]?\d+|f\d+_|[a-z]-series|\d+|_)"
@@ -301,7 +301,10 @@ class _Table:
             # Requests do not come at whole hours only, so such rows are sums of hours.
             are_sums = len(seconds) > _FEW and bool(np.all(seconds % HOUR_S == 0.0)) and self.rows.times.since_1970
             if odd := [
-                c for c in unknown if (are_sums or c.name.lower() in _VALUES or not self._export.named) and not _ones(c)
+                c
+                for c in unknown
+                if (are_sums or c.name.lower() in _VALUES or not self._export.named)
+                and not (_ones(c) or _rises_by_one(c.numbers))
             ]:
                 what = "times are irregular; counts? Name it by `count_column`, or none for one row a request"
                 raise BadInput(what, self._where, _names(odd))
@@ -500,7 +503,7 @@ class _Table:
     def _no_counts(self, others: Sequence[_Column], regular: bool) -> BadInput:
         held = f" ({_names(others)})" if others else ""
         step = self._step_s()
-        rows = f"{len(self.rows.lines):,} rows" + (f" every {step:g} s" if regular and step else "")
+        rows = f"{len(self.rows.lines):,} rows" + (f" every {step_shown(step)}" if regular and step else "")
         hint = ", or ask CloudWatch for the Sum" if "CloudWatch" in self._export.form else ""
         what = f"{rows} look like a summary, and no column holds requests{held}: name one by `count_column`{hint}"
         return BadInput(f"{what}; `count_column` none: each row is a request", self._where)
@@ -730,8 +733,11 @@ def _is_other_time(numbers: NumberColumn, times: Times) -> bool:
 
 def _is_index(name: str, numbers: NumberColumn) -> bool:
     """Return whether an unnamed column numbers the rows, as the index of pandas does."""
-    unnamed = _UNNAMED.fullmatch(name) is not None
-    return unnamed and len(numbers.values) > 1 and bool(np.all(np.diff(numbers.values) == 1.0))
+    return _UNNAMED.fullmatch(name) is not None and _rises_by_one(numbers)
+
+
+def _rises_by_one(numbers: NumberColumn) -> bool:
+    return len(numbers.values) > 1 and bool(np.all(np.diff(numbers.values) == 1.0))
 
 
 def _in_order(seconds: FloatArray, values: FloatArray) -> FloatArray:

@@ -173,7 +173,8 @@ def step_shown(seconds: float) -> str:
 def _span(seconds: float) -> str:
     for unit_s, name in ((DAY_S, "days"), (3600.0, "hours"), (60.0, "minutes")):
         if seconds >= 2.0 * unit_s:
-            return f"{seconds / unit_s:.3g} {name}"
+            span = seconds / unit_s
+            return f"{span:.3g} {name}" if span < 1000.0 else f"{span:,.0f} {name}"
     return f"{seconds:.3g} s"
 
 

@@ -128,6 +128,10 @@ READ: dict[str, tuple[str, float]] = {
         ),
         SUM - COUNTS[0],
     ),
+    "Locust's history whose first rows have no rate": (
+        table(LOCUST, lambda i: f"{T0 + i},5,,Aggregated,N/A,N/A,N/A,{max(0, 10 * (i - 3))},0"),
+        10 * (N - 4),
+    ),
     "months": (
         table("month,requests", lambda i: f"{2024 + i // 12}-{i % 12 + 1:02},{COUNTS[i]}", 24),
         sum(COUNTS[:24]),
@@ -477,6 +481,14 @@ REFUSED: dict[str, tuple[str, str]] = {
     "an unknown metric named in the rows without a header": (
         table("", lambda i: f"stats.gauges.foo,{at(i)},{COUNTS[i]}").lstrip(),
         "which column holds counts",
+    ),
+    "numbers called n beside a path": (
+        table("time,path,status,n", lambda i: f"{at(i * i * 37 % 997 / 10)},/a,200,{1 + i % 5}"),
+        "times are irregular; counts.*: n",
+    ),
+    "line protocol of one method": (
+        table("", lambda i: f"requests,method=GET,code=200 value={COUNTS[i]}i {10**9 * (T0 + 60 * i)}").lstrip(),
+        "only a part of the requests",
     ),
     "line protocol of latencies": (
         table("", lambda i: f"latency,host=a mean={COUNTS[i]} {10**9 * (T0 + 60 * i)}").lstrip(),

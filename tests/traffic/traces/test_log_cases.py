@@ -152,6 +152,7 @@ FORMATS: dict[str, Callable[[int], str]] = {
     "messages of a shipper": lambda k: json.dumps({"@timestamp": "x", "message": combined(k)}) + "\n",
     "messages of Fluent Bit": lambda k: json.dumps({"date": T0 + k + 5, "log": combined(k)}) + "\n",
     "messages of Loki": lambda k: json.dumps({"labels": {"app": "x"}, "line": combined(k), "timestamp": "x"}) + "\n",
+    "JSON, a list of objects in each line": lambda k: json.dumps({"ts": T0 + k, "uri": "/", "tags": [{"a": k}]}) + "\n",
     "events of Splunk": lambda k: json.dumps({"preview": False, "result": {"_raw": combined(k), "_time": "x"}}) + "\n",
     "messages of journald": lambda k: json.dumps({"__REALTIME_TIMESTAMP": "1", "MESSAGE": combined(k)}) + "\n",
     "Traefik": traefik,
@@ -293,6 +294,10 @@ def test_too_many_bad_lines_are_refused_with_the_way_out(tmp_path: Path) -> None
 
 REFUSED = {
     "uvicorn without times": ('INFO:     127.0.0.1:5 - "GET / HTTP/1.1" 200 OK\n' * 50, "`time_format`"),
+    "syslog's times": (
+        'May  1 10:00:00 web1 uvicorn[8]: INFO:     127.0.0.1:5 - "GET / HTTP/1.1" 200 OK\n' * 50,
+        "no year: export them with one, as `journalctl -o short-iso`",
+    ),
     "a container without requests": (
         json.dumps({"log": "hello\n", "stream": "stdout", "time": "2026-05-01T10:00:00Z"}) + "\n",
         "a container's log",
