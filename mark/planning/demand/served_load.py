@@ -27,8 +27,11 @@ HORIZON = 40  # steps: later ones hardly change whether to launch, keep or swap,
 _WITHIN = np.array([-1.7320508, 0.0, 1.7320508])
 _SHARES = np.array([1.0 / 6.0, 2.0 / 3.0, 1.0 / 6.0])
 _ALL = np.ones(1)
-_SIXTH = np.array([0, 1, 1, 1, 1, 2])  # the point for each sixth of the step
-_SIXTHS = np.full(6, 1.0 / 6.0)
+# Parts of a step in which a burst comes, the lowest point of the load first. The last sixth is cut into the two 5 s
+# windows that peaks are counted in, because a burst may be no longer.
+_PART = np.array([0, 1, 1, 1, 1, 2, 2])
+_PARTS = np.array([2, 2, 2, 2, 2, 1, 1]) / 12.0
+_BEHIND = np.append(np.cumsum(_PARTS[::-1])[-2::-1], 0.0)  # of the step, in the parts that a burst fills before it
 # Quantiles of the believed load: the middles of ten tenths, the highest of which is cut into four, because budgets of
 # misses lie there.
 _EDGES = np.append(np.arange(10) / 10.0, (0.95, 0.98, 0.995, 1.0))
@@ -94,11 +97,11 @@ class BelievedLoad:
         mean, deviation = self.mean_rps[:, :steps], self.deviation_rps[:, :steps]
         times = self.burst_rps[:, :steps] / np.maximum(mean, 1e-9)
         if (times > 2.0).any():
-            within = mean[:, :, None] + deviation[:, :, None] * _WITHIN[_SIXTH]
-            full = np.clip(6.0 / np.maximum(times, 1.0)[:, :, None] - np.arange(5, -1, -1), 0.0, 1.0)
+            within = mean[:, :, None] + deviation[:, :, None] * _WITHIN[_PART]
+            full = np.clip((1.0 / np.maximum(times, 1.0)[:, :, None] - _BEHIND) / _PARTS, 0.0, 1.0)
             weight = np.clip(times - 2.0, 0.0, 1.0)[:, :, None]
             points = within + weight * (self.burst_rps[:, :steps, None] * full - within)
-            return _of_mean(mean, points.transpose(1, 0, 2), _SIXTHS)
+            return _of_mean(mean, points.transpose(1, 0, 2), _PARTS)
         # (steps, points, 3), or (steps, points, 1) if the unrest within a step is not known
         within_step, shares = (_WITHIN, _SHARES) if deviation.any() else (_WITHIN[1:2], _ALL)
         return _of_mean(mean, mean.T[:, :, None] + deviation.T[:, :, None] * within_step, shares)

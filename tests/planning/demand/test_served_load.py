@@ -146,14 +146,14 @@ def test_a_burst_is_believed_in_the_minutes_that_have_one() -> None:
     assert weights[demand[0] > 80.0].sum() == pytest.approx(0.2 / 6.0, abs=0.02)
 
 
-@pytest.mark.parametrize("seconds", [5.0, 10.0, 15.0])
-def test_a_burst_comes_in_its_part_of_the_step(seconds: float) -> None:
+@pytest.mark.parametrize(("seconds", "windows"), [(3.0, 0), (5.0, 1), (10.0, 2), (15.0, 2)])
+def test_a_burst_comes_in_its_part_of_the_step(seconds: float, windows: int) -> None:
     """Before and after it next to nothing comes, and the step keeps its mean."""
     mean = np.full((len(LEVELS), 1), 100.0 * seconds / 60.0)
     demand, weights = believed_demand(Forecast(0.0, 60.0, LEVELS, mean, np.full_like(mean, 104.0), "test"), 1)
     assert weights @ demand[0] == pytest.approx(mean[0, 0], rel=1e-6)
     assert demand.max() <= 104.0
-    assert weights[demand[0] > 90.0].sum() == pytest.approx(math.floor(seconds / 10.0) / 6.0)
+    assert weights[demand[0] > 90.0].sum() == pytest.approx(windows / 12.0)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.2, 1.0, 5.0, 100.0])
@@ -163,7 +163,7 @@ def test_points_within_a_step_keep_its_mean(rate: float, peak: float) -> None:
     believed = BelievedLoad.of(forecast(rate, 0.3, peak), 2)
     demand, _ = believed.demand(2)
     within = demand.reshape(*believed.mean_rps.T.shape, -1)
-    weights = [1.0] if within.shape[2] == 1 else [1.0, 4.0, 1.0] if within.shape[2] == 3 else np.ones(6)
+    weights = [1.0] if within.shape[2] == 1 else [1.0, 4.0, 1.0] if within.shape[2] == 3 else [2.0] * 5 + [1.0] * 2
     np.testing.assert_allclose(np.average(within, axis=2, weights=weights), believed.mean_rps.T, atol=1e-8)
 
 
