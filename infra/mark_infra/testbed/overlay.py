@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from moto.autoscaling.models import FakeAutoScalingGroup
 from moto.autoscaling.responses import AutoScalingResponse
 from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
@@ -155,6 +156,9 @@ def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
     def describe_refreshes(response: Any) -> ActionResult:
         return ActionResult({"InstanceRefreshes": refreshes.get(str(response._get_param("AutoScalingGroupName")), [])})
 
+    # Without AWS's default, which moto does not tell, Terraform's provider cannot change a group.
+    preference = {"CapacityReservationPreference": "default"}
+    patches.put(FakeAutoScalingGroup, "capacity_reservation_specification", preference)
     patches.put(AutoScalingResponse, "start_instance_refresh", start_refresh)
     patches.put(AutoScalingResponse, "describe_instance_refreshes", describe_refreshes)
     moto_delete_template = LaunchTemplateBackend.delete_launch_template

@@ -467,6 +467,8 @@ def test_a_group_of_instances_may_be_refreshed(aws: Aws) -> None:
     made = groups.start_instance_refresh(AutoScalingGroupName="controller")["InstanceRefreshId"]
     (one,) = groups.describe_instance_refreshes(AutoScalingGroupName="controller")["InstanceRefreshes"]
     assert (one["InstanceRefreshId"], one["Status"]) == (made, "Successful")
+    (group,) = groups.describe_auto_scaling_groups()["AutoScalingGroups"]
+    assert group["CapacityReservationSpecification"] == {"CapacityReservationPreference": "default"}
 
 
 def test_a_token_makes_one_template(aws: Aws) -> None:
