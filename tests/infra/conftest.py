@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -71,7 +71,8 @@ def serving(app: Any) -> Iterator[MotoServer]:
     finally:
         server.task_dispatcher.shutdown()  # first, because pending answers need the sockets
         # Close the sockets in their own thread, with the connections that clients keep: the thread would wait for them.
-        server.trigger.pull_trigger(lambda: close_all(sockets, ignore_all=True))
+        with suppress(OSError):  # a pull by another answer may have closed them just before, the trigger among them
+            server.trigger.pull_trigger(lambda: close_all(sockets, ignore_all=True))
         thread.join(60.0)
         found.reset()
 
