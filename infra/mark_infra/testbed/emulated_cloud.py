@@ -134,7 +134,8 @@ class LocalCloud:
         )
         self._lock, self._buckets = threading.RLock(), threading.Lock()
         self._shown: dict[str, Any] = {}  # moto's instances
-        self._launch_calls: dict[str, set[str]] = {}  # mark:launch -> reservations
+        # mark:launch and zone -> reservations: a launch is spread over zones by a call for each.
+        self._launch_calls: dict[tuple[str, str], set[str]] = {}
         self._patches = Patches()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -302,7 +303,7 @@ class LocalCloud:
             ]
             return found + [
                 f"launched {len(calls)} times for one token, {token}"
-                for token, calls in self._launch_calls.items()
+                for (token, _), calls in self._launch_calls.items()
                 if len(calls) > 1
             ]
 
@@ -333,7 +334,7 @@ class LocalCloud:
             nic.private_ip_addresses = [{"Primary": True, "PrivateIpAddress": address}]
         tags = {tag["key"]: tag["value"] for tag in instance.get_tags()}
         if token := tags.get("mark:launch"):
-            self._launch_calls.setdefault(token, set()).add(reservation)
+            self._launch_calls.setdefault((token, instance.placement.zone), set()).add(reservation)
         self.lifecycle.launch(
             instance.id,
             index,

@@ -251,10 +251,11 @@ def test_functions_are_on_the_bill(make_aws: Callable[..., Aws]) -> None:
 
 
 def test_a_token_that_launched_twice_is_a_problem(aws: Aws) -> None:
-    """Whatever the client tokens were, the tag names the need that was launched twice."""
-    launched(aws, 2, **tagged(service="s", launch="a"))
+    """Whatever the client tokens were, the tag names the need; instances of one need may lie in two zones."""
+    for zone in ("us-east-1a", "us-east-1b"):
+        launched(aws, 2, Placement={"AvailabilityZone": zone}, **tagged(service="s", launch="a"))
     assert aws.cloud.problems() == []
-    launched(aws, **tagged(service="s", launch="a"))
+    launched(aws, Placement={"AvailabilityZone": "us-east-1b"}, **tagged(service="s", launch="a"))
     assert aws.cloud.problems() == ["launched 2 times for one token, a"]
 
 
