@@ -23,15 +23,10 @@ def influx_series(text: str) -> tuple[list[dict[str, Any]], Bad] | None:
 
     A field called `value` has the name of its measurement, and another one both names. Texts and truths are left out.
     """
+    if (matched := _matched(text, _INFLUX, "no point")) is None:
+        return None
     series: dict[str, dict[str, Any]] = {}
-    bad: Bad = []
-    for number, line in _lines(text):
-        found = _INFLUX.fullmatch(line)
-        if found is None and not series:
-            return None
-        if found is None:
-            bad.append((number, f"no point: {line[:60]!r}"))
-            continue
+    for found in matched[0]:
         labels = {_plain(key): _plain(value) for key, value in _PAIR.findall(found["tags"])}
         for key, value in _PAIR.findall(found["fields"]):
             if (numeral := _NUMBER.fullmatch(value)) is not None:
@@ -40,28 +35,32 @@ def influx_series(text: str) -> tuple[list[dict[str, Any]], Bad] | None:
                     f"{name}{sorted(labels.items())}", {"metric": {**labels, "__name__": name}, "values": []}
                 )
                 one["values"].append([found["time"], numeral[1]])
-    return (list(series.values()), bad) if series else None
+    return (list(series.values()), matched[1]) if series else None
 
 
 def graphite_series(text: str) -> tuple[list[dict[str, Any]], Bad] | None:
     """Return the series as Graphite's JSON has them, and the lines that are no samples; None for other texts."""
+    if (matched := _matched(text, _GRAPHITE, "no sample")) is None:
+        return None
     series: dict[str, dict[str, Any]] = {}
-    bad: Bad = []
-    for number, line in _lines(text):
-        found = _GRAPHITE.fullmatch(line)
-        if found is None and not series:
-            return None
-        if found is None:
-            bad.append((number, f"no sample: {line[:60]!r}"))
-            continue
+    for found in matched[0]:
         one = series.setdefault(found["name"], {"target": found["name"], "datapoints": []})
         one["datapoints"].append([float(found["value"]), int(found["time"])])
-    return (list(series.values()), bad) if series else None
+    return list(series.values()), matched[1]
 
 
-def _lines(text: str) -> list[tuple[int, str]]:
-    lines = enumerate(text.split("\n"), 1)
-    return [(number, line) for number, line in lines if line.strip() and not line.startswith("#")]
+def _matched(text: str, form: re.Pattern[str], fault: str) -> tuple[list[re.Match[str]], Bad] | None:
+    """Return the lines of a form, without comments, and the others with their fault; None if the first is another."""
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip() and line[0] != "#"]
+    if not lines or form.fullmatch(lines[0][1]) is None:
+        return None
+    found, bad = [], []
+    for number, line in lines:
+        if (match := form.fullmatch(line)) is not None:
+            found.append(match)
+        else:
+            bad.append((number, f"{fault}: {line[:60]!r}"))
+    return found, bad
 
 
 def _plain(escaped: str) -> str:
