@@ -251,7 +251,7 @@ def test_functions_are_on_the_bill(make_aws: Callable[..., Aws]) -> None:
 
 
 def test_a_token_that_launched_twice_is_a_problem(aws: Aws) -> None:
-    """Whatever the client tokens were, the tag names the need; instances of one need may lie in two zones."""
+    """The tag names a launch, whatever the client tokens were. A launch may be spread over zones."""
     for zone in ("us-east-1a", "us-east-1b"):
         launched(aws, 2, Placement={"AvailabilityZone": zone}, **tagged(service="s", launch="a"))
     assert aws.cloud.problems() == []
