@@ -27,7 +27,7 @@ from mark.planning.graphs.black_box import coarse_plan
 from mark.planning.graphs.configure import configure
 from mark.planning.graphs.estimate import Choices, QuerySample, estimate
 from mark.planning.graphs.inferline import inferline_plan
-from mark.planning.graphs.slo_test import CONFIDENCE
+from mark.planning.graphs.promise_judge import CONFIDENCE
 
 PLANNED_S, JUDGED_S = 120.0, 300.0
 

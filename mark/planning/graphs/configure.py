@@ -13,7 +13,7 @@ misses per dollar until the promise is kept, and then sheds the replicas that it
 3. pairs of moves are tried from the best (`mark.planning.graphs.neighbours`): another option at one stage, or one
 replica less here and some more there;
 4. all this uses the recorded sample. The best few then grow until new traffic would keep the promise with some
-confidence, by resamples (`mark.planning.graphs.slo_test`), and moves go on from the best of these.
+confidence, by resamples (`mark.planning.graphs.promise_judge`), and moves go on from the best of these.
 
 Only the resamples are random, and no clock is read: `most_calls` bounds the work after the own needs, and the best
 configuration found within it is the answer. If the work ends before the search has found any, all stages grow by the
@@ -33,7 +33,7 @@ from mark.domain.slo import Slo
 from mark.planning.graphs.combinations import by_cost
 from mark.planning.graphs.estimate import Choices, QuerySample, StageOption, least_usd_per_hour, usd_per_hour, with_more
 from mark.planning.graphs.neighbours import neighbours, with_free
-from mark.planning.graphs.slo_test import CONFIDENCE, PromiseJudge
+from mark.planning.graphs.promise_judge import CONFIDENCE, PromiseJudge
 from mark.planning.graphs.stage_minimum import most_calls_within, own_needs
 from mark.planning.graphs.stage_slack import SamplePaths
 

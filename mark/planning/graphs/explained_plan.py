@@ -30,7 +30,7 @@ from mark.planning.graphs.estimate import (
 from mark.planning.graphs.fleet_cost import bought, usd_by_stage
 from mark.planning.graphs.inferline import inferline_plan
 from mark.planning.graphs.packing import Pack
-from mark.planning.graphs.slo_test import CONFIDENCE, keeps_up, miss_limits
+from mark.planning.graphs.promise_judge import CONFIDENCE, keeps_up, miss_limits
 
 RESAMPLES = 20
 # Bound of each of three searches: some 15 s of one core. If two are cut off, the price of 10 ms between them means

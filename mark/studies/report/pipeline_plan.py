@@ -11,7 +11,7 @@ from mark.domain.price_list import usd_per_hour_per_ms
 from mark.domain.profile import weakest
 from mark.planning.graphs.estimate import usd_per_hour, with_more
 from mark.planning.graphs.explained_plan import MOST_HEADROOM
-from mark.planning.graphs.slo_test import CONFIDENCE
+from mark.planning.graphs.promise_judge import CONFIDENCE
 from mark.studies.report.graph import drawn
 from mark.studies.report.pipeline_figures import GRAPH_LEAD, SPENT_LEAD, graph_drawing, spent_figure
 from mark.studies.report.report import DataTable, Marked, Plot, Prose, Report

@@ -8,7 +8,7 @@ from mark.domain.slo import Slo
 from mark.planning.graphs.configure import configure
 from mark.planning.graphs.estimate import StageChoice, estimate, usd_per_hour
 from mark.planning.graphs.inferline import inferline_plan
-from mark.planning.graphs.slo_test import PromiseJudge, keeps_up, miss_limits
+from mark.planning.graphs.promise_judge import PromiseJudge, keeps_up, miss_limits
 from tests.planning.graphs.planned import chain, option, traffic
 
 CPU, GPU = option("cpu", 0.1, 0.0, 0.020, 1), option("gpu", 0.7, 0.004, 0.003)
