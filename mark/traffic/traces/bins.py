@@ -8,8 +8,8 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
-from mark.traffic.traces.counts import REACH
 from mark.traffic.traces.meanings import Unit
+from mark.traffic.traces.series import REACH
 from mark.traffic.traces.times import shown
 
 _EXACT = 1e-3  # of a step
@@ -37,6 +37,8 @@ def rows_as_bins(seconds: FloatArray, values: FloatArray, unit: Unit, where: str
         raise BadInput(what, where, shown(at) if at > 1e8 else f"{at:g} s")
     if not len(counts):
         raise BadInput("no row holds a value", where)
+    if len(seconds) == 1:
+        raise BadInput("a single row does not say how long it lasts: add the next one", where)
     if counts.min() < 0.0:
         raise BadInput("a count is negative", where, f"{counts.min():g}")
     if unit.counter and len(counts) < 2:

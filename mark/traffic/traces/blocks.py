@@ -9,6 +9,7 @@ import lzma
 import os
 import re
 import stat
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -83,7 +84,8 @@ def blocks(
 
     Lines count from 1. A byte-order mark and carriage returns before line feeds are dropped, UTF-16 becomes UTF-8.
     Raises BadInput for unreadable files: missing, truncated or corrupt, binary data, a line above `longest` bytes.
-    Compressed means gzip, bzip2, xz or zstd. With `part` a line above `size` is yielded in part, and nothing after it.
+    Compressed means gzip, bzip2, xz, zstd, or a zip archive of one file. With `part` a line above `size` is yielded in
+    part, and nothing after it.
 
     With `nuls` a run of NUL bytes in a text ends a line, and `nuls` gets its length: logrotate's `copytruncate` and a
     crash leave such runs. Without it they are binary data. With `cut` a compressed file may end anywhere, as a file
@@ -96,11 +98,9 @@ def blocks(
     try:
         with path.open("rb") as raw:
             total = os.fstat(raw.fileno()).st_size
-            stream = _unpacked(raw)
+            stream = _unpacked(raw, path)
             bare = False  # whether a carriage return ends each line
             while data := stream.read(size):
-                if line == 1 and not rest and data.startswith(_ZIP):
-                    raise BadInput("a zip archive or an Excel workbook: unpack it, or save its sheet as CSV", str(path))
                 if line == 1 and not rest:
                     bare = b"\n" not in data and b"\r" in data[:-1]
                 if bare:
@@ -136,7 +136,7 @@ def blocks(
                     raise BadInput(CUT_OFF, str(path))
                 cut(path)
                 rest = b""
-    except (zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
+    except (zlib.error, lzma.LZMAError, zstandard.ZstdError, zipfile.BadZipFile) as error:
         raise BadInput("the compressed file is corrupt", str(path), str(error)) from error
     except OSError as error:
         raise BadInput("cannot be read", str(path), error.strerror or str(error)) from error
@@ -168,17 +168,31 @@ def is_text(data: bytes) -> bool:
 
 def is_packed(head: bytes) -> bool:
     """Return whether these first bytes begin a compressed file."""
-    return head.startswith((_GZIP, _BZIP2, _XZ, _ZSTD))
+    return head.startswith((_GZIP, _BZIP2, _XZ, _ZSTD, _ZIP))
 
 
-def _unpacked(raw: io.BufferedReader) -> _Stream:
+def _unpacked(raw: io.BufferedReader, path: Path) -> _Stream:
     magic = raw.peek(6)
     for begins, unpacker in _UNPACKERS.items():
         if magic.startswith(begins):
             return _Packed(raw, unpacker)
+    if magic.startswith(_ZIP):
+        return _zipped(raw, path)
     if magic.startswith(_UTF16):
         return _Utf16(raw)
     return raw
+
+
+def _zipped(raw: io.BufferedReader, path: Path) -> _Stream:
+    """Return the only file of a zip archive. macOS adds a file of its own to each."""
+    archive = zipfile.ZipFile(raw)
+    names = [one for one in archive.namelist() if not one.endswith("/") and not one.startswith("__MACOSX/")]
+    if len(names) != 1:
+        raise BadInput("a zip archive of several files, or an Excel workbook: unpack it, or save CSV", str(path))
+    try:
+        return archive.open(names[0])
+    except (RuntimeError, NotImplementedError) as error:  # encrypted, or packed in another way
+        raise BadInput("the zip archive cannot be unpacked", str(path), str(error)) from None
 
 
 class _Stream(Protocol):

@@ -12,17 +12,18 @@ from numpy.typing import NDArray
 
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
+from mark.domain.time import DAY_S, HOUR_S
 from mark.traffic.traces.bad_lines import may_be_cut
 from mark.traffic.traces.blocks import blocks, ends_within_line
 from mark.traffic.traces.columns import read_numbers
-from mark.traffic.traces.series import Series
+from mark.traffic.traces.series import REACH, Series
 from mark.traffic.traces.steps import Rising, are_sums_so_far, rising
 from mark.traffic.traces.trace import CHUNK_REQUESTS, CHUNK_S, LONGEST_S, Chunk, Trace, check_seconds, date_of
 
 COLUMNS = ("t_seconds", "count")
 GAPS = ("bridge", "zero", "interpolate", "fail")
 _ONLY_BIN_S = 60.0  # the width of a single row
-REACH = 1.5  # a bin reaches to the next one's start if that is at most this many widths away; otherwise there is a gap
+_LEAST_MONTH_S = 28.0 * DAY_S - HOUR_S
 _LEAST_BIN_S = 0.999e-3  # a smaller width is a wrong unit, and no time stamp resolves it
 _MOST_COUNT = 1e15
 _MOST_FILLED = 20_000_000
@@ -84,15 +85,15 @@ def trace_of_counts(
     `where` is for BadInput.
     """
     began_s = date_of(float(starts[0]))
+    own_s = _months_s(starts) if began_s is not None and width_s >= _LEAST_MONTH_S else np.full(len(starts), width_s)
     starts = starts - starts[0]
     if starts[-1] > LONGEST_S:
         raise BadInput("spans more than ten years; is a time stamp wrong?", where, f"{starts[-1]:g} s")
     rows = len(starts)
     # A gap is at least half a bin, because stamps may wander a little.
-    holes = np.flatnonzero(np.diff(starts) > REACH * width_s)
-    found = tuple(
-        (begin + width_s, end) for begin, end in zip(starts[holes].tolist(), starts[holes + 1].tolist(), strict=True)
-    )
+    holes = np.flatnonzero(np.diff(starts) > REACH * own_s[:-1])
+    ends = starts + own_s
+    found = tuple(zip(ends[holes].tolist(), starts[holes + 1].tolist(), strict=True))
     notes: tuple[str, ...] = ()
     if found:
         if gaps == "fail":
@@ -109,13 +110,13 @@ def trace_of_counts(
         notes = (f"{len(found)} gap{plural} {word}, {total_s:g} s in all, {longest}",)
     if gaps == "interpolate" and found:
         starts, counts = _interpolated(starts, counts, width_s, holes, where)
-    reach = np.inf if gaps == "interpolate" else REACH
-    series = Series.of(starts, counts, width_s, reach=reach, silent=gaps == "zero")
+        own_s = np.append(np.diff(starts), own_s[-1])
+    series = Series.of(starts, counts, width_s, own_s, silent=gaps == "zero")
     return Trace(
         name=name,
         kind="counts",
         bin_s=width_s,
-        duration_s=float(starts[-1]) + width_s,
+        duration_s=float(series.ends_s[-1]),
         rows=rows,
         series=series,
         source=PoissonBins(series),
@@ -125,12 +126,23 @@ def trace_of_counts(
     )
 
 
+def _months_s(starts: FloatArray) -> FloatArray:
+    """Return the lengths of rows that all begin with a month, a quarter or a year; otherwise of the least step."""
+    dates = (starts + DAY_S / 2.0).astype("datetime64[s]")  # a zone's midnight is half a day away at most
+    months = dates.astype("datetime64[M]")
+    steps = np.diff(months.astype(np.int64))
+    if np.any(dates.astype("datetime64[D]") != months):
+        return np.full(len(starts), np.diff(starts).min())
+    days = (months + steps.min()).astype("datetime64[D]") - months.astype("datetime64[D]")
+    return np.asarray(DAY_S * days.astype(np.float64))
+
+
 def trace_of_bins(name: str, starts_s: FloatArray, counts: FloatArray, bin_s: float) -> Trace:
     """Return bins as a trace: `starts_s` ascend by `bin_s` or more, and time between bins is missing."""
     starts = starts_s - starts_s[0]
     holes = np.flatnonzero(np.diff(starts) > REACH * bin_s)
     gaps = tuple((float(starts[i] + bin_s), float(starts[i + 1])) for i in holes)
-    series = Series.of(starts, counts, bin_s, reach=REACH, silent=False)
+    series = Series.of(starts, counts, bin_s, silent=False)
     return Trace(
         name=name,
         kind="counts",

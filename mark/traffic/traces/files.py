@@ -13,7 +13,7 @@ from mark.traffic.traces.blocks import blocks
 
 _WILD = frozenset("*?[")
 _COPIED = re.compile(r"[ ._-]*(?:\b(?:copy|kopie|bak|old|orig|backup|save)\b|\(\d+\)|~)", re.IGNORECASE)
-_PACKED = frozenset((".gz", ".bz2", ".xz", ".zst"))
+_PACKED = frozenset((".gz", ".bz2", ".xz", ".zst", ".zip"))
 
 LeftOut = tuple[str, str]
 """The name of a file, and why it is not read."""

@@ -252,9 +252,10 @@ LINES_OTHER = TextLog(
     _LINE_FIELDS,
 )
 LOGFMT = TextLog(
-    "logfmt lines with a time, a method and a status",
+    "lines with a time, and fields of a method and a status",
     re.compile(
-        rb"^(?=[^\n]*\bmethod=\"?[A-Z]{3,12}\b)(?=[^\n]*\bstatus=\"?\d{3}\b)"
+        # or of objects of JSON behind a time, as Caddy writes them to a console; only servers log the protocol
+        rb"^(?=[^\n]*(?:\bmethod=\"?[A-Z]{3,12}\b|\"proto\": ?\"HTTP/))(?=[^\n]*\bstatus(?:=\"?|\": ?)\d{3}\b)"
         + _TO_STAMP[1:]
         + rb"("
         + ISO
@@ -262,9 +263,9 @@ LOGFMT = TextLog(
         re.MULTILINE,
     ),
     {
-        "method": rb'.*?\bmethod="?([A-Z]+)',
-        "path": rb'.*?\bpath="?([^\s"]+)',
-        "status": rb'.*?\bstatus="?(\d{3})',
+        "method": rb'.*?\bmethod(?:="?|": ?")([A-Z]+)',
+        "path": rb'.*?\b(?:path="?|uri": ?")([^\s"?]+)',
+        "status": rb'.*?\bstatus(?:="?|": ?)(\d{3})',
     },
 )
 # ltsv.org, "Labels for Web server's Log"; label:value, tabs in between, in any order.

@@ -14,6 +14,9 @@ _NUMBER = re.compile(r"(-?[\d.]+(?:[eE][-+]?\d+)?)[iu]?")
 _GRAPHITE = re.compile(
     r"(?P<name>[^\s,\"{}]*[A-Za-z][^\s,\"{}]*)\s+(?P<value>-?[\d.]+(?:[eE][-+]?\d+)?)\s+(?P<time>\d{9,10})\s*"
 )
+_GRAPHITE_RAW = re.compile(
+    r"(?P<name>[^|]+),(?P<begin>\d+),\d+,(?P<step>\d+)\|(?P<values>(?:None|[-\d.eE+]+)(?:,(?:None|[-\d.eE+]+))*)\s*"
+)
 _ESCAPE = re.compile(r"\\(.)")
 Bad = list[tuple[int, str]]
 
@@ -40,6 +43,8 @@ def influx_series(text: str) -> tuple[list[dict[str, Any]], Bad] | None:
 
 def graphite_series(text: str) -> tuple[list[dict[str, Any]], Bad] | None:
     """Return the series as Graphite's JSON has them, and the lines that are no samples; None for other texts."""
+    if (matched := _matched(text, _GRAPHITE_RAW, "no series")) is not None:
+        return [_raw_series(found) for found in matched[0]], matched[1]
     if (matched := _matched(text, _GRAPHITE, "no sample")) is None:
         return None
     series: dict[str, dict[str, Any]] = {}
@@ -47,6 +52,12 @@ def graphite_series(text: str) -> tuple[list[dict[str, Any]], Bad] | None:
         one = series.setdefault(found["name"], {"target": found["name"], "datapoints": []})
         one["datapoints"].append([float(found["value"]), int(found["time"])])
     return list(series.values()), matched[1]
+
+
+def _raw_series(found: re.Match[str]) -> dict[str, Any]:
+    begin, step = int(found["begin"]), int(found["step"])
+    values = [None if one == "None" else float(one) for one in found["values"].split(",")]
+    return {"target": found["name"], "datapoints": [[one, begin + step * i] for i, one in enumerate(values)]}
 
 
 def _matched(text: str, form: re.Pattern[str], fault: str) -> tuple[list[re.Match[str]], Bad] | None:

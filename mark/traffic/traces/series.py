@@ -10,6 +10,7 @@ from mark.domain.arrays import FloatArray
 from mark.domain.load import Load
 
 FINE_S = 5.0  # the window of peak rates; coarser bins lack such a peak
+REACH = 1.5  # a bin reaches to the next one's start if that is at most this many lengths away; otherwise a gap follows
 _STEPS_AT_ONCE = 20_000
 
 
@@ -52,14 +53,18 @@ class Series:
     _seen_before_s: FloatArray
 
     @classmethod
-    def of(cls, starts_s: FloatArray, counts: FloatArray, bin_s: float, *, reach: float = 1.5, silent: bool) -> Series:
-        """Make bins from their starts: each ends at the start of the next one, but is at most `reach` x `bin_s` long.
+    def of(
+        cls, starts_s: FloatArray, counts: FloatArray, bin_s: float, own_s: FloatArray | None = None, *, silent: bool
+    ) -> Series:
+        """Make bins from their starts: each ends at the start of the next one, but is at most REACH x `own_s` long.
 
-        A longer one is cut to `bin_s` and followed by a gap. So stamps that wander by a few seconds leave no holes and
-        no wrong rates, and no bin overlaps the next by a rounding error.
+        `own_s` is the length of each, `bin_s` unless given. A longer bin is cut to it and followed by a gap. So stamps
+        that wander by a few seconds leave no holes and no wrong rates, and no bin overlaps the next by a rounding
+        error.
         """
-        ends_s = np.append(starts_s[1:], starts_s[-1] + bin_s)
-        ends_s = np.where(ends_s - starts_s > reach * bin_s, starts_s + bin_s, ends_s)
+        own_s = np.full(len(starts_s), bin_s) if own_s is None else own_s
+        ends_s = np.append(starts_s[1:], starts_s[-1] + own_s[-1])
+        ends_s = np.where(ends_s - starts_s > REACH * own_s, starts_s + own_s, ends_s)
         sums = (np.concatenate(([0.0], np.cumsum(values))) for values in (counts, ends_s - starts_s))
         return cls(starts_s, ends_s, counts, bin_s, silent, *sums)
 

@@ -83,13 +83,14 @@ def with_whole_times(columns: Columns) -> dict[str, tuple[Sequence[object], tupl
     if len(days) == 1:
         dates = [_dashed(day) for day in columns[days[0]]]
         used = [days[0]]
-    elif not days and all(unit in parts for unit in ("year", "month", "day")):
-        numbers = (_whole(parts[unit][1]) for unit in ("year", "month", "day"))
-        dates = [f"{year}-{month:02}-{day:02}" for year, month, day in zip(*numbers, strict=True)]
-        used = [parts[unit][0] for unit in ("year", "month", "day")]
+    elif not days and all(unit in parts for unit in ("year", "month")):
+        units = [unit for unit in ("year", "month", "day") if unit in parts]
+        numbers = [_whole(parts[unit][1]) for unit in units]
+        dates = ["-".join(f"{part:02}" for part in row) for row in zip(*numbers, strict=True)]
+        used = [parts[unit][0] for unit in units]
     else:
         return found
-    if "hour" not in parts:
+    if "hour" not in parts or ("day" not in parts and len(used) > 1):
         if len(used) > 1:
             found[" ".join(used)] = (dates, tuple(used))
         return found

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from unicodedata import normalize
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -39,9 +40,17 @@ _PER_SECOND = {"s": 1.0, "ms": 1e3, "mil": 1e3, "us": 1e6, "mic": 1e6, "ns": 1e9
 _LEAST = 0.5  # of the cells must be times
 _CENTURY = 66  # the years of two digits are 1966 to 2065
 _FIRST_HOUR, _LAST_YEAR = 1.99e9, 2066.0  # hours are written as 1990010100 and later
+# The beginnings of their names in English, German, French, Spanish, Italian and Portuguese.
 _MONTHS = {
-    name: i + 1
-    for i, name in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"])
+    begin: month
+    for month, begins in enumerate(
+        (
+            *("jan ene gen", "feb fev", "mar mrz", "apr avr abr", "may mai mag", "jun juin giu", "jul juil lug"),
+            *("aug aou ago", "sep set", "oct okt out ott", "nov", "dec dez dic"),
+        ),
+        1,
+    )
+    for begin in begins.split()
 }
 
 
@@ -60,7 +69,7 @@ _ZONE = (
 )
 _UNTIL = r"(?:\s*(?:-|\u2013|to|bis)\s*\d{1,2}:\d\d(?::\d\d)?)?"  # the end of a span, as in `10:00 - 11:00`
 _TAIL = rf"(?:(?:[Tt]|,?\s+|\s@\s|:){_clock('[:.h]')}{_ZONE}{_UNTIL})?"
-_MONTH = r"(?P<month>[A-Za-z]{3,9})\.?"
+_MONTH = r"(?P<month>[^\W\d_]{3,10})\.?"
 _WEEKDAY = r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,?\s+)?"
 _ISO = re.compile(r"\d{4}-\d\d-\d\d[T ](?:[01]\d|2[0-3]):\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)?")
 _FORMS = (
@@ -68,12 +77,17 @@ _FORMS = (
     ("year and month", re.compile(r"(?P<y>\d{4})[-/](?P<m>\d\d)")),
     ("month and year", re.compile(r"(?P<m>\d{1,2})[-/](?P<y>\d{4})")),
     ("month and year", re.compile(rf"{_MONTH}[ -](?P<y>\d{{4}})")),
+    ("year and quarter", re.compile(r"(?P<y>\d{4})[ -]?Q(?P<q>[1-4])")),
+    ("quarter and year", re.compile(r"Q(?P<q>[1-4])[ /-]?(?P<y>\d{4})")),
     (
         "compact",
         re.compile(rf"(?P<y>\d{{4}})(?P<m>\d\d)(?P<d>\d\d)(?:T?(?P<H>\d\d)(?:(?P<M>\d\d)(?P<S>\d\d)?)?{_ZONE})?"),
     ),
     ("by parts", re.compile(rf"(?P<a>\d{{1,2}})(?P<mark>[./-])(?P<b>\d{{1,2}})(?P=mark)(?P<y>\d{{4}}|\d\d){_TAIL}")),
-    ("day, month, year", re.compile(rf"{_WEEKDAY}(?P<d>\d{{1,2}})[ /-]{_MONTH}[ /-](?P<y>\d{{4}}|\d\d(?!:)){_TAIL}")),
+    (
+        "day, month, year",
+        re.compile(rf"{_WEEKDAY}(?P<d>\d{{1,2}})(?:\.? |[/-]){_MONTH}[ /-](?P<y>\d{{4}}|\d\d(?!:)){_TAIL}"),
+    ),
     ("ISO week", re.compile(rf"(?P<y>\d{{4}})-?W(?P<w>\d\d)(?:-?(?P<d>[1-7]))?{_TAIL}")),
     (
         "month, day, year",
@@ -287,7 +301,11 @@ def _as_iso(match: re.Match[str], order: str | None, *, zoned: bool = True) -> s
         year, month, day = (str(parts[name]) for name in _PARTS[order])
     else:
         year, day = parts["y"], parts.get("d", 1)
-        month = parts["m"] if "m" in parts else str(_MONTHS.get((parts.get("month") or "")[:3].lower(), 0))
+        month = (
+            parts["m"]
+            if "m" in parts
+            else str(3 * int(parts["q"]) - 2 if "q" in parts else _month(parts.get("month", "")))
+        )
     if len(year) == 2:
         year = ("20" if int(year) < _CENTURY else "19") + year
     try:
@@ -316,6 +334,12 @@ def _as_iso(match: re.Match[str], order: str | None, *, zoned: bool = True) -> s
         return text + "Z"
     sign, hours, minutes = "+" if zone[0] == "+" else "-", zone[1:3].zfill(2), zone[-2:] if len(zone) > 3 else "00"
     return f"{text}{sign}{hours}:{minutes}"
+
+
+def _month(name: str) -> int:
+    """Return the number of a month by its name or the beginning of it; 0 for another word."""
+    plain = normalize("NFD", name.lower()).encode("ascii", "ignore").decode()
+    return _MONTHS.get(plain[:3]) or _MONTHS.get(plain[:4], 0)
 
 
 def _order(name: str, found: Sequence[re.Match[str]], said: TimeForm) -> str:

@@ -99,6 +99,7 @@ LIFE = range(12, 28)  # rows of a pod that was launched and ended
 ISO_ROWS = [[at(i, "%Y-%m-%dT%H:%M:%SZ"), n] for i, n in enumerate(COUNTS)]
 ROUNDED = [f"{(5e6 + sum(COUNTS[:i])) / 1e6:.2f} Mil" for i in range(N)]
 LOCUST = "Timestamp,User Count,Type,Name,Requests/s,Failures/s,50%,Total Request Count,Total Failure Count"
+GERMAN, FRENCH = ("Mai", "Juni", "Juli", "August", "Sept.", "Okt."), ("juin", "juil.", "ao\u00fbt")
 READ: dict[str, tuple[str, float]] = {
     "line protocol": (
         "# DML\n"
@@ -143,6 +144,29 @@ READ: dict[str, tuple[str, float]] = {
     "months before years": (
         table("month,requests", lambda i: f"{i % 12 + 1:02}/{2024 + i // 12},{COUNTS[i]}", 24),
         sum(COUNTS[:24]),
+    ),
+    "months in German": (
+        table("Monat;Anfragen", lambda i: f"{GERMAN[i]} 2026;{COUNTS[i]}", 6),
+        sum(COUNTS[:6]),
+    ),
+    "days in German": (table("Datum;Anfragen", lambda i: f"{i + 1}. M\u00e4rz 2026;{COUNTS[i]}", 31), sum(COUNTS[:31])),
+    "months in French": (
+        table("Mois;Requ\u00eates", lambda i: f"{FRENCH[i]} 2026;{COUNTS[i]}", 3),
+        sum(COUNTS[:3]),
+    ),
+    "quarters": (table("quarter,requests", lambda i: f"2025-Q{i + 1},{COUNTS[i]}", 4), sum(COUNTS[:4])),
+    "quarters before years": (table("quarter,hits", lambda i: f"Q{i + 1} 2025,{COUNTS[i]}", 4), sum(COUNTS[:4])),
+    "year and month": (
+        table("year,month,requests", lambda i: f"{2025 + (i + 10) // 12},{(i + 10) % 12 + 1},{COUNTS[i]}", 9),
+        sum(COUNTS[:9]),
+    ),
+    "Graphite's raw answer": (
+        f"stats.counts.requests,{T0},{T0 + 60 * N},60|" + ",".join(f"{n}.0" for n in COUNTS) + "\n",
+        SUM,
+    ),
+    "Graphite's raw answer without a value": (
+        f"stats.counts.requests,{T0},{T0 + 60 * N},60|None," + ",".join(f"{n}.0" for n in COUNTS[1:]) + "\n",
+        SUM - COUNTS[0],
     ),
     "lines of uniq -c": (table("", lambda i: f"{COUNTS[i]:7} {at(i, '%d/%b/%Y:%H:%M')}").lstrip("\n"), SUM),
     "a time and a number between blanks": (table("# time count", lambda i: f"{T0 + 60 * i} {COUNTS[i]:.3e}"), SUM),
@@ -493,6 +517,20 @@ REFUSED: dict[str, tuple[str, str]] = {
     "line protocol of latencies": (
         table("", lambda i: f"latency,host=a mean={COUNTS[i]} {10**9 * (T0 + 60 * i)}").lstrip(),
         "no column holds requests",
+    ),
+    "Graphite's raw answer of latencies": (
+        f"stats.timers.web.mean,{T0},{T0 + 60 * N},60|" + ",".join(f"{n}.0" for n in COUNTS) + "\n",
+        "look like a summary",
+    ),
+    "a single row": ("time,requests\n2026-05-01 10:00,1000\n", "a single row does not say how long it lasts"),
+    "a single month": ("month,requests\n2026-05,1000\n", "a single row does not say how long it lasts"),
+    "rows of batches": (
+        "timestamp,batch_size,latency_ms\n" + "".join(f"{T0 + 7 * i + i % 3},{i % 8 + 1},{i % 13}\n" for i in range(N)),
+        "a row stands for several requests",
+    ),
+    "rows of several inputs": (
+        "timestamp,path,num_inputs\n" + "".join(f"{T0 + 7 * i + i % 3},/p,{i % 8 + 1}\n" for i in range(N)),
+        "a row stands for several requests",
     ),
     "Graphite's plain text of latencies": (
         table("", lambda i: f"stats.timers.web.latency.mean {COUNTS[i]} {T0 + 60 * i}").lstrip(),
@@ -1102,6 +1140,28 @@ def test_a_table_with_two_readings_is_refused_with_the_options(tmp_path: Path, c
     with pytest.raises(BadInput, match=what) as refused:
         opened(tmp_path, text)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("header", "months", "days"),
+    [
+        ("month", ["2025-12", "2026-01", "2026-02", "2026-03"], 121),
+        ("date", ["2025-12-01", "2026-01-01", "2026-02-01", "2026-03-01"], 121),
+        ("month", ["2025-09", "2025-10", "2025-11", "2025-12", "2026-02"], 30 + 31 + 30 + 31 + 28),
+        ("quarter", ["2025-Q2", "2025-Q3", "2025-Q4"], 275),
+        ("quarter", ["2024-Q2", "2024-Q3", "2024-Q4", "2025-Q1", "2025-Q3"], 91 + 92 + 92 + 90 + 92),
+        ("year", ["2023-01-01", "2024-01-01"], 731),
+    ],
+)
+@pytest.mark.parametrize("zone", [None, "America/Los_Angeles"])
+def test_rows_of_months_have_their_own_lengths(
+    tmp_path: Path, header: str, months: list[str], days: int, zone: str | None
+) -> None:
+    text = f"{header},requests\n" + "".join(f"{month},{n}\n" for month, n in zip(months, COUNTS, strict=False))
+    trace = opened(tmp_path, text, columns=TableColumns(times=TimeForm(zone=zone)))
+    seen_s = trace.duration_s - sum(end - begin for begin, end in trace.gaps)
+    assert seen_s == pytest.approx(86_400.0 * days, abs=7_200.0)  # clocks may be set within a row
+    assert trace.duration_s == trace.series.ends_s[-1]
 
 
 # Fields by which an answer says that it is not whole, and those that every whole answer may have.

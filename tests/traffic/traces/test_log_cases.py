@@ -149,6 +149,11 @@ FORMATS: dict[str, Callable[[int], str]] = {
     "JSON, the time's name in another object": lambda k: json.dumps({"a": {"ts": 1}, "ts": T0 + k, "uri": "/}"}) + "\n",
     "a JSON list, an object a line": lambda k: ("[\n" if k == 0 else "") + plain_json(k)[:-1] + ",\n",
     "Caddy": caddy,
+    "Caddy's console": lambda k: (
+        clock(T0 + k, "%Y/%m/%d %T.500\tinfo\thttp.log.access\thandled request\t")
+        + json.dumps({"request": json.loads(caddy(k))["request"], "status": 200})
+        + "\n"
+    ),
     "messages of a shipper": lambda k: json.dumps({"@timestamp": "x", "message": combined(k)}) + "\n",
     "messages of Fluent Bit": lambda k: json.dumps({"date": T0 + k + 5, "log": combined(k)}) + "\n",
     "messages of Loki": lambda k: json.dumps({"labels": {"app": "x"}, "line": combined(k), "timestamp": "x"}) + "\n",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import json
 import lzma
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -278,6 +280,23 @@ def test_a_log_filter_has_nothing_to_filter_in_a_table(tmp_path: Path) -> None:
     (tmp_path / "traffic").write_text(OF_COUNTS["tabs"])
     with pytest.raises(BadInput, match="only access logs"):
         open_trace(str(tmp_path / "traffic"), log_filter=("path", "/"))
+
+
+def zipped(data: bytes, *names: str) -> bytes:
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names or ("folder/", "folder/traffic.csv", "__MACOSX/folder/._traffic.csv"):
+            archive.writestr(name, b"" if name.endswith("/") else data)
+    return whole.getvalue()
+
+
+def test_zip_archive_of_one_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "traffic.zip"
+    path.write_bytes(zipped(OF_COUNTS["Grafana"].encode()))
+    assert total(open_trace(str(path))) == sum(COUNTS)
+    path.write_bytes(zipped(OF_COUNTS["Grafana"].encode(), "a.csv", "b.csv"))
+    with pytest.raises(BadInput, match="a zip archive of several files, or an Excel workbook: unpack it, or save CSV"):
+        open_trace(str(path))
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, zstandard.ZstdCompressor().compress])
