@@ -15,7 +15,11 @@ from mark.traffic.traces.steps import is_summary
 
 SUM = "sum"  # --series sum
 NAMES = frozenset(  # of columns that name the series of a row
-    ["series", "metric", "metric_name", "metricname", "__name__", "name", "legend", "label", "measurement"]
+    [
+        *("series", "metric", "metric_name", "metricname", "metric name", "__name__", "name", "legend", "label"),
+        *("measurement", "item", "item name", "counter", "countername", "counter name", "key", "sensor", "channel"),
+        *("variable", "parameter", "indicator", "kpi", "field", "_field", "target", "title", "displayname", "query"),
+    ]
 )
 _LABELS = frozenset(
     ["status", "code", "status_code", "sc-status", "response_code", "http_status", "shard", "partition", "port"]

@@ -8,7 +8,7 @@ costs more than a question.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -205,7 +205,7 @@ class _Table:
         self._take_series()
         same = of_columns(self.rows.columns)
         self._stated, self._part = [*export.stated, *same], part_of(same)
-        self._names = set(self._series) or _only_names(self._stated)
+        self._names = set(self._series) or _only_names(self._stated, self.rows.columns)
 
     def _take_series(self) -> None:
         rows, said = self.rows, self._said
@@ -713,12 +713,16 @@ def _ones(column: _Column) -> bool:
     return bool(np.all(column.numbers.values == 1.0))
 
 
-def _only_names(statements: Sequence[Statement]) -> set[str]:
-    """Return the texts that name the only series in all rows. Without a header an identifier of parts does."""
+def _only_names(statements: Sequence[Statement], columns: Collection[str]) -> set[str]:
+    """Return the texts that name the only series in all rows: under the name of a name, or a measure in any column.
+
+    Without a header an identifier of parts does.
+    """
     return {
         text
         for key, text in statements
-        if (key.strip("_ ").lower() in NAMES and meaning_of(text).kind is not Kind.UNKNOWN)
+        if ((kind := meaning_of(text).kind) in (Kind.MEASURE, Kind.STATISTIC) and key in columns)
+        or (key.strip("_ ").lower() in NAMES and kind is not Kind.UNKNOWN)
         or (_UNNAMED.fullmatch(key) and _METRIC.fullmatch(text))
     }
 

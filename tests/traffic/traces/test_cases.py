@@ -160,6 +160,7 @@ READ: dict[str, tuple[str, float]] = {
         table("year,month,requests", lambda i: f"{2025 + (i + 10) // 12},{(i + 10) % 12 + 1},{COUNTS[i]}", 9),
         sum(COUNTS[:9]),
     ),
+    "a rate as the only item": (table("time,Item,Value", lambda i: f"{at(i)},requests/s,{COUNTS[i]}"), 60 * SUM),
     "Graphite's raw answer": (
         f"stats.counts.requests,{T0},{T0 + 60 * N},60|" + ",".join(f"{n}.0" for n in COUNTS) + "\n",
         SUM,
@@ -524,6 +525,16 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "a single row": ("time,requests\n2026-05-01 10:00,1000\n", "a single row does not say how long it lasts"),
     "a single month": ("month,requests\n2026-05,1000\n", "a single row does not say how long it lasts"),
+    **{
+        f"{value} as the only {name}": (
+            table(f"time,{name},value", lambda i, v=value: f"{at(i)},{v},{COUNTS[i]}"),  # type: ignore[misc]
+            "look like a summary|errors",
+        )
+        for name, value in [
+            *(("Item", "CPU utilization"), ("check", "http response time"), ("object", "memory used")),
+            *(("type", "cpu"), ("metric id", "jvm_threads"), ("indicator", "Error count"), ("key", "http.p99")),
+        ]
+    },
     "rows of batches": (
         "timestamp,batch_size,latency_ms\n" + "".join(f"{T0 + 7 * i + i % 3},{i % 8 + 1},{i % 13}\n" for i in range(N)),
         "a row stands for several requests",
