@@ -16,7 +16,10 @@ _PATHS = (
 )
 _AGENTS = (b"kube-probe", b"ELB-HealthChecker", b"GoogleHC", b"Amazon-Route53-Health-Check", b"Consul Health Check")
 _CHECK = re.compile(
-    rb"(?:[\" ](?:GET|HEAD) |\":\s*\")/" + _PATHS + rb"/?(?=[? \"])|" + b"|".join(map(re.escape, _AGENTS)),
+    rb"(?:[\" ](?:GET|HEAD) |\":\s*\")(?:https?://[^/ \"]+)?/"
+    + _PATHS
+    + rb"/?(?=[? \"])|"
+    + b"|".join(map(re.escape, _AGENTS)),
     re.IGNORECASE,
 )
 

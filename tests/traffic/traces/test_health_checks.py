@@ -49,6 +49,11 @@ LOGS = {
         "line!",
         "*ELB-HealthChecker*",
     ),
+    "absolute addresses, as of an ALB": (
+        "".join(web(i, f"https://example.org:443/{'ping' if i % 4 == 0 else 'p'}") for i in range(N)),
+        "path!",
+        "/ping",
+    ),
     "objects": ("".join(object_of(i, "/livez" if i % 10 == 0 else "/predict") for i in range(N)), "path!", "/livez"),
     "W3C": (HEAD + "".join(w3c(i, "/health" if i % 10 == 0 else "/p") for i in range(N)), "cs-uri-stem!", "/health"),
 }
