@@ -53,6 +53,29 @@ def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
     launches = Launches(
         cloud, InstanceBackend.run_instances, InstanceResponse.run_instances, Fleets.create_fleet
     )  # saved before they are replaced
+    _lay_over_launches(launches, patches)
+    _lay_over_instances(cloud, patches)
+    _lay_over_offers(cloud, patches)
+    _lay_over_templates(launches, patches)
+    _lay_over_groups(patches)
+    _lay_over_faults(cloud, patches)
+    _lay_over_balancers(cloud.balancer, patches)
+    patches.put(TaggedEC2Resource, "get_tags", _tags_of)
+    template = EventTemplateParser.DEFAULT_EVENT_INPUT_TEMPLATE
+    patches.put(
+        EventTemplateParser,
+        "DEFAULT_EVENT_INPUT_TEMPLATE",
+        template.replace('"region"', f'"account": "{ACCOUNT}", "region"'),
+    )
+
+
+def _lay_over_launches(launches: Launches, patches: Patches) -> None:
+    patches.put(InstanceBackend, "run_instances", lambda backend, *args, **what: launches.run(backend, *args, **what))
+    patches.put(InstanceResponse, "run_instances", lambda response: launches.run_instances(response))
+    patches.put(Fleets, "create_fleet", lambda response: launches.create_fleet(response))
+
+
+def _lay_over_instances(cloud: OverlaidCloud, patches: Patches) -> None:
     lifecycle = cloud.lifecycle
 
     def each(act: Callable[[str, float], State]) -> Callable[[Any, list[str]], list[Any]]:
@@ -91,34 +114,6 @@ def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
 
     start_each = each(lifecycle.start)
 
-    def offerings(backend: Any, location_type: str | None = None, filters: Any = None) -> list[Any]:
-        """Return the offerings that launches accept: sold ones, with the region's zones."""
-        found: list[Any] = moto_offerings(backend, location_type, filters)
-        sold, region = cloud.supply.sells, backend.region_name
-        if not cloud.rules.account.enforces:
-            return found
-        return [one for one in found if sold(one["InstanceType"]) and one["InstanceType"] in account_offerings(region)]
-
-    moto_offerings = InstanceTypeOfferingBackend.describe_instance_type_offerings
-
-    def spot_price_history(response: Any) -> ActionResult:
-        asked = response._filters_from_querystring()
-        start, end = response._get_param("StartTime"), response._get_param("EndTime")
-        zone = response._get_param("AvailabilityZone")
-        rows = spot_history(
-            cloud.supply,
-            cloud.began_s,
-            lifecycle.scale,
-            cloud.now(),
-            instances=response._get_param("InstanceTypes", []) or asked.get("instance-type", []),
-            zones=[zone] if zone else asked.get("availability-zone", []),
-            products=response._get_param("ProductDescriptions", []) or asked.get("product-description", []),
-            start_s=_unix_s(start),
-            end_s=_unix_s(end),
-        )
-        page, token = page_of(rows, response._get_param("NextToken"), int(response._get_param("MaxResults", _PAGE)))
-        return ActionResult({"SpotPriceHistory": list(page), "NextToken": token})
-
     def credit_specifications(response: Any) -> ActionResult:
         instances = response.ec2_backend.get_multi_instances_by_id(response._get_param("InstanceIds", []))
         found = [(instance.id, lifecycle.instances[instance.id].credits) for instance in instances]
@@ -129,15 +124,74 @@ def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
         ]
         return ActionResult({"InstanceCreditSpecifications": said})
 
-    def tags_of(resource: Any) -> list[dict[str, str]]:
-        # moto itself searches the tags of all resources for each one: minutes for a thousand instances.
-        kind = EC2_PREFIX_TO_RESOURCE.get(get_prefix(resource.id), "") if resource.id else ""
-        tags = resource.ec2_backend.tags.get(resource.id) or {}
-        return [{"resource_id": resource.id, "key": k, "value": v, "resource_type": kind} for k, v in tags.items()]
+    patches.put(InstanceBackend, "start_instances", start)
+    patches.put(InstanceBackend, "stop_instances", each(lifecycle.stop))
+    patches.put(InstanceBackend, "terminate_instances", each(lifecycle.terminate))
+    patches.put(InstanceBackend, "reboot_instances", reboot)
+    patches.put(InstanceResponse, "describe_instance_credit_specifications", credit_specifications)
+    patches.put(filter_dict_attribute_mapping, "instance-lifecycle", "lifecycle")
+    patches.put(filter_dict_attribute_mapping, "client-token", "client_token")
 
-    # moto keeps a copy from the template's creation, so later tags would be missing.
-    patches.put(LaunchTemplate, "tags", property(tags_of, lambda template, made: None))
+
+def _lay_over_offers(cloud: OverlaidCloud, patches: Patches) -> None:
+    moto_offerings = InstanceTypeOfferingBackend.describe_instance_type_offerings
+
+    def offerings(backend: Any, location_type: str | None = None, filters: Any = None) -> list[Any]:
+        """Return the offerings that launches accept: sold ones, with the region's zones."""
+        found: list[Any] = moto_offerings(backend, location_type, filters)
+        sold, region = cloud.supply.sells, backend.region_name
+        if not cloud.rules.account.enforces:
+            return found
+        return [one for one in found if sold(one["InstanceType"]) and one["InstanceType"] in account_offerings(region)]
+
+    def spot_price_history(response: Any) -> ActionResult:
+        asked = response._filters_from_querystring()
+        start, end = response._get_param("StartTime"), response._get_param("EndTime")
+        zone = response._get_param("AvailabilityZone")
+        rows = spot_history(
+            cloud.supply,
+            cloud.began_s,
+            cloud.lifecycle.scale,
+            cloud.now(),
+            instances=response._get_param("InstanceTypes", []) or asked.get("instance-type", []),
+            zones=[zone] if zone else asked.get("availability-zone", []),
+            products=response._get_param("ProductDescriptions", []) or asked.get("product-description", []),
+            start_s=_unix_s(start),
+            end_s=_unix_s(end),
+        )
+        page, token = page_of(rows, response._get_param("NextToken"), int(response._get_param("MaxResults", _PAGE)))
+        return ActionResult({"SpotPriceHistory": list(page), "NextToken": token})
+
     patches.put(InstanceTypeOfferingBackend, "describe_instance_type_offerings", offerings)
+    patches.put(SpotInstances, "describe_spot_price_history", spot_price_history)
+
+
+def _lay_over_templates(launches: Launches, patches: Patches) -> None:
+    moto_delete_template = LaunchTemplateBackend.delete_launch_template
+
+    def delete_template(backend: Any, name: str, tid: str | None) -> LaunchTemplate:
+        """Delete a template, with an error for a missing id.
+
+        moto's own error names no id, so a caller that repeats a deletion would not see that the template is gone.
+        """
+        if tid and tid not in backend.launch_templates:
+            text = f"The specified launch template, with template ID {tid}, does not exist."
+            raise EC2ClientError("InvalidLaunchTemplateId.NotFound", text)
+        return moto_delete_template(backend, name, tid)
+
+    moto_create_template = LaunchTemplates.create_launch_template
+
+    def create_template(response: Any) -> ActionResult:
+        """Create a template once for each token, because a caller that lost the answer asks again."""
+        return launches.once("CreateLaunchTemplate", response, lambda: moto_create_template(response))
+
+    patches.put(LaunchTemplates, "create_launch_template", create_template)
+    patches.put(LaunchTemplateBackend, "delete_launch_template", delete_template)
+    # moto keeps a copy from the template's creation, so later tags would be missing.
+    patches.put(LaunchTemplate, "tags", property(_tags_of, lambda template, made: None))
+
+
+def _lay_over_groups(patches: Patches) -> None:
     refreshes: dict[str, list[dict[str, Any]]] = {}
 
     def start_refresh(response: Any) -> ActionResult:
@@ -161,26 +215,9 @@ def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
     patches.put(FakeAutoScalingGroup, "capacity_reservation_specification", preference)
     patches.put(AutoScalingResponse, "start_instance_refresh", start_refresh)
     patches.put(AutoScalingResponse, "describe_instance_refreshes", describe_refreshes)
-    moto_delete_template = LaunchTemplateBackend.delete_launch_template
 
-    def delete_template(backend: Any, name: str, tid: str | None) -> LaunchTemplate:
-        """Delete a template, with an error for a missing id.
 
-        moto's own error names no id, so a caller that repeats a deletion would not see that the template is gone.
-        """
-        if tid and tid not in backend.launch_templates:
-            text = f"The specified launch template, with template ID {tid}, does not exist."
-            raise EC2ClientError("InvalidLaunchTemplateId.NotFound", text)
-        return moto_delete_template(backend, name, tid)
-
-    moto_create_template = LaunchTemplates.create_launch_template
-
-    def create_template(response: Any) -> ActionResult:
-        """Create a template once for each token, because a caller that lost the answer asks again."""
-        return launches.once("CreateLaunchTemplate", response, lambda: moto_create_template(response))
-
-    patches.put(LaunchTemplates, "create_launch_template", create_template)
-    patches.put(LaunchTemplateBackend, "delete_launch_template", delete_template)
+def _lay_over_faults(cloud: OverlaidCloud, patches: Patches) -> None:
     moto_experiment = FISBackend.start_experiment
 
     def start_experiment(backend: Any, *args: Any, **what: Any) -> Any:
@@ -193,6 +230,9 @@ def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
         return made
 
     patches.put(FISBackend, "start_experiment", start_experiment)
+
+
+def _lay_over_balancers(balancer: GatewaySupervisor | None, patches: Patches) -> None:
     moto_create_balancer = ELBv2Backend.create_load_balancer
 
     def create_balancer(backend: Any, **what: Any) -> Any:
@@ -207,38 +247,25 @@ def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
         return moto_create_balancer(backend, **what)
 
     patches.put(ELBv2Backend, "create_load_balancer", create_balancer)
-    patches.put(TaggedEC2Resource, "get_tags", tags_of)
-    patches.put(InstanceBackend, "run_instances", lambda backend, *args, **what: launches.run(backend, *args, **what))
-    patches.put(InstanceBackend, "start_instances", start)
-    patches.put(InstanceBackend, "stop_instances", each(lifecycle.stop))
-    patches.put(InstanceBackend, "terminate_instances", each(lifecycle.terminate))
-    patches.put(InstanceBackend, "reboot_instances", reboot)
-    patches.put(InstanceResponse, "run_instances", lambda response: launches.run_instances(response))
-    patches.put(InstanceResponse, "describe_instance_credit_specifications", credit_specifications)
-    patches.put(Fleets, "create_fleet", lambda response: launches.create_fleet(response))
-    patches.put(SpotInstances, "describe_spot_price_history", spot_price_history)
-    patches.put(filter_dict_attribute_mapping, "instance-lifecycle", "lifecycle")
-    patches.put(filter_dict_attribute_mapping, "client-token", "client_token")
-    template = EventTemplateParser.DEFAULT_EVENT_INPUT_TEMPLATE
-    patches.put(
-        EventTemplateParser,
-        "DEFAULT_EVENT_INPUT_TEMPLATE",
-        template.replace('"region"', f'"account": "{ACCOUNT}", "region"'),
-    )
-    balancer = cloud.balancer
-    if balancer is not None:
-        moto_health = FakeTargetGroup.health_for
+    if balancer is None:
+        return
+    moto_health = FakeTargetGroup.health_for
 
-        def health_for(group: Any, target: dict[str, Any], backend: Any) -> FakeHealthStatus:
-            registered = group.targets.get(target["Id"])
-            if registered is None:
-                return moto_health(group, target, backend)
-            status, reason = balancer.health(group.arn, target["Id"])
-            return FakeHealthStatus(
-                registered["Id"], registered["Port"], group.health_check_port, status, reason, reason
-            )
+    def health_for(group: Any, target: dict[str, Any], backend: Any) -> FakeHealthStatus:
+        registered = group.targets.get(target["Id"])
+        if registered is None:
+            return moto_health(group, target, backend)
+        status, reason = balancer.health(group.arn, target["Id"])
+        return FakeHealthStatus(registered["Id"], registered["Port"], group.health_check_port, status, reason, reason)
 
-        patches.put(FakeTargetGroup, "health_for", health_for)
+    patches.put(FakeTargetGroup, "health_for", health_for)
+
+
+def _tags_of(resource: Any) -> list[dict[str, str]]:
+    # moto itself searches the tags of all resources for each one: minutes for a thousand instances.
+    kind = EC2_PREFIX_TO_RESOURCE.get(get_prefix(resource.id), "") if resource.id else ""
+    tags = resource.ec2_backend.tags.get(resource.id) or {}
+    return [{"resource_id": resource.id, "key": k, "value": v, "resource_type": kind} for k, v in tags.items()]
 
 
 def _unix_s(time: Any) -> float | None:
