@@ -56,6 +56,7 @@ from mark_infra.testbed.provision import Wish, provision, target_group_name
 from mark_infra.testbed.testbed_folder import DAEMON, LOGS, SETTINGS, SITE, TestbedSettings
 
 BOUNCER_PORT = 8080
+_REGION = "us-east-1"
 _START_S = 60.0
 _STOP_S = 60.0
 
@@ -79,7 +80,8 @@ class Daemon:
         self.ends = threading.Event()
         self.site: Site | None = None
         self._asked: dict[str, int] = {}  # requests by service
-        self._function_of: dict[str, str] = {}  # its name, by service
+        # The function's name, by service.
+        self._function_of = {s.name: f"mark-{s.name}-overflow" for s in self._services if has_function(s)}
         self._controllers: list[KeptProcess] = []
         self._conductors: dict[str, dict[str, KeptProcess]] = {}  # by pipeline; numbered if there are several
         self._entrances: dict[str, KeptProcess] = {}  # processes that take clients' queries, by pipeline
@@ -88,67 +90,90 @@ class Daemon:
             self._running = started.pop_all()
 
     def _start(self, started: ExitStack) -> None:
-        folder, settings, services = self._folder, self._settings, self._services
-        region = "us-east-1"
-        functions = {s.name: f"mark-{s.name}-overflow" for s in services if has_function(s)}
-        self._function_of = functions
-        self._functions = started.enter_context(
-            LambdaProcess(
-                folder,
-                FunctionsConfig(
-                    [self._function(s, functions[s.name], len(functions)) for s in services if s.name in functions],
-                    logs=str(folder / LOGS),
-                    catalog=self._catalog.name,
-                    region=region,
-                    seed=settings.seed,
-                ),
-            )
+        self._functions = started.enter_context(self._lambda())
+        self.machines = started.enter_context(self._processes())
+        self.cloud = self._local_cloud()
+        started.callback(self.cloud.stop)
+        endpoint = self.cloud.start()
+        environment = of_aws(os.environ, _REGION)
+        site = self.site = self._provisioned(endpoint, environment)
+        (self._folder / SITE).write_text(dump_site(site))
+        variables = environment | {
+            "AWS_ENDPOINT_URL": endpoint,
+            "AWS_ENDPOINT_URL_LAMBDA": self._functions.url,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+        self._start_controllers(started, variables)
+        for pipeline in self._pipelines:
+            self._start_conductors(pipeline, site, started, variables)
+        server = started.enter_context(ControlServer(self, secrets.token_urlsafe(24)))
+        said = {"pid": os.getpid(), "url": server.url, "token": server.token, "endpoint": endpoint}
+        write_secret(self._folder / DAEMON, json.dumps(said))
+        started.callback((self._folder / DAEMON).unlink, missing_ok=True)
+
+    def _lambda(self) -> LambdaProcess:
+        names = self._function_of
+        config = FunctionsConfig(
+            [self._function(s, names[s.name], len(names)) for s in self._services if s.name in names],
+            logs=str(self._folder / LOGS),
+            catalog=self._catalog.name,
+            region=_REGION,
+            seed=self._settings.seed,
         )
-        self.machines = started.enter_context(
-            Processes(
-                {s.name: ServedProgram(Path(s.source), _options(s, functions, settings)) for s in services}
-                | {
-                    s.name + TO_MEASURE: ServedProgram(Path(s.source), ["--to-measure"])
-                    for s in services
-                    if not (s.stage or s.together or s.whole)
-                },
-                folder / LOGS,
-                variables={"AWS_ENDPOINT_URL_LAMBDA": self._functions.url},
-                region=region,
-            )
+        return LambdaProcess(self._folder, config)
+
+    def _processes(self) -> Processes:
+        services = self._services
+        serving = {
+            s.name: ServedProgram(Path(s.source), _options(s, self._function_of, self._settings)) for s in services
+        }
+        measuring = {
+            s.name + TO_MEASURE: ServedProgram(Path(s.source), ["--to-measure"])
+            for s in services
+            if not (s.stage or s.together or s.whole)
+        }
+        return Processes(
+            serving | measuring,
+            self._folder / LOGS,
+            variables={"AWS_ENDPOINT_URL_LAMBDA": self._functions.url},
+            region=_REGION,
         )
-        self.cloud = LocalCloud(
+
+    def _local_cloud(self) -> LocalCloud:
+        settings, services, functions = self._settings, self._services, self._function_of
+        gateways = ProcessGateways(
+            self._folder / LOGS,
+            options=[option for option in settings.bouncer_options if option == "--log-requests"],
+            of={target_group_name(s.name): [*_overflow(s, functions), *_routing(s)] for s in services},
+            variables={"AWS_ENDPOINT_URL_LAMBDA": self._functions.url},
+            region=_REGION,
+        )
+        return LocalCloud(
             self._catalog,
             self.machines,
             seed=settings.seed,
             time_scale=settings.time_scale,
-            region=region,
+            region=_REGION,
             market=EmulatedMarket(settings.capacity or {}, settings.spot_shares or {}, settings.spot_prices or {}),
             served=EmulatedServices(
                 services,
-                ProcessGateways(
-                    folder / LOGS,
-                    options=[option for option in settings.bouncer_options if option == "--log-requests"],
-                    of={target_group_name(s.name): [*_overflow(s, functions), *_routing(s)] for s in services},
-                    variables={"AWS_ENDPOINT_URL_LAMBDA": self._functions.url},
-                    region=region,
-                ),
+                gateways,
                 self._requests,
                 self._functions.usd,
                 lambda address: busy_s(address, BOUNCER_PORT),
             ),
             rules=AccountRules(self._account),
         )
-        started.callback(self.cloud.stop)
-        endpoint = self.cloud.start()
-        environment = of_aws(os.environ, region)
+
+    def _provisioned(self, endpoint: str, environment: Mapping[str, str]) -> Site:
+        """Create the site's resources, wait for its gateways, and choose the ports of its conductors."""
         config = ClientConfig(retries={"total_max_attempts": 1})
 
         def client(service: str) -> Any:
             return boto3.client(
                 service,
                 endpoint_url=endpoint,
-                region_name=region,
+                region_name=_REGION,
                 aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
                 aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
                 config=config,
@@ -156,27 +181,30 @@ class Daemon:
 
         site = provision(
             client,
-            [Wish(s.name, functions.get(s.name), MOST_CLASSES if s.routing == ALB else 1) for s in services],
-            region=region,
+            [
+                Wish(s.name, self._function_of.get(s.name), MOST_CLASSES if s.routing == ALB else 1)
+                for s in self._services
+            ],
+            region=_REGION,
             zones=_zones(self._catalog),
-            store=f"sqlite:{folder / 'state.db'}",
+            store=f"sqlite:{self._folder / 'state.db'}",
             bouncer_port=BOUNCER_PORT,
-            time_scale=settings.time_scale,
+            time_scale=self._settings.time_scale,
         )
         gateways = _until(lambda: self._gateways(site), "its gateways do not answer")
         named = {name: replace(service, gateway=gateways[name]) for name, service in site.services.items()}
         # Controllers read conductors' counts of whole queries, and conductors become ready only after the first
         # instances, so choose the ports now.
-        ports = {one.name: [_free_port() for _ in range(_conductors_of(one))] for one in self._pipelines}
-        urls = {name: [f"http://127.0.0.1:{port}" for port in own] for name, own in ports.items()}
-        asked = {name: SitePipeline(address=" ".join(own)) for name, own in urls.items()}
-        self.site = replace(site, services=named, pipelines=asked)
-        (folder / SITE).write_text(dump_site(self.site))
-        variables = environment | {
-            "AWS_ENDPOINT_URL": endpoint,
-            "AWS_ENDPOINT_URL_LAMBDA": self._functions.url,
-            "AWS_EC2_METADATA_DISABLED": "true",
+        asked = {
+            one.name: SitePipeline(
+                address=" ".join(f"http://127.0.0.1:{_free_port()}" for _ in range(_conductors_of(one)))
+            )
+            for one in self._pipelines
         }
+        return replace(site, services=named, pipelines=asked)
+
+    def _start_controllers(self, started: ExitStack, variables: Mapping[str, str]) -> None:
+        folder, settings = self._folder, self._settings
         for number in range(settings.controllers):
             self._controllers.append(
                 started.enter_context(
@@ -189,31 +217,33 @@ class Daemon:
                     )
                 )
             )
-        for pipeline in self._pipelines:
-            own = ports[pipeline.name]
-            names = [pipeline.name] if len(own) == 1 else [f"{pipeline.name}-{n}" for n in range(len(own))]
-            conductors = self._conductors[pipeline.name] = {}
-            for name, port in zip(names, own, strict=True):
-                conductors[name] = started.enter_context(
-                    KeptProcess(
-                        "serve",
-                        folder / LOGS / f"conductor-{name}.log",
-                        [pipeline.source, *_addresses(pipeline, gateways), *settings.bouncer_options],
-                        port,
-                        variables,
-                    )
+
+    def _start_conductors(
+        self, pipeline: PipelineConfig, site: Site, started: ExitStack, variables: Mapping[str, str]
+    ) -> None:
+        """Start the pipeline's conductors, and a gateway before them if there are several."""
+        logs_folder = self._folder / LOGS
+        urls = site.pipelines[pipeline.name].address.split()
+        names = [pipeline.name] if len(urls) == 1 else [f"{pipeline.name}-{n}" for n in range(len(urls))]
+        stages = _addresses(pipeline, site)
+        conductors = self._conductors[pipeline.name] = {}
+        for name, url in zip(names, urls, strict=True):
+            conductors[name] = started.enter_context(
+                KeptProcess(
+                    "serve",
+                    logs_folder / f"conductor-{name}.log",
+                    [pipeline.source, *stages, *self._settings.bouncer_options],
+                    int(url.rpartition(":")[2]),
+                    variables,
                 )
-            self._entrances[pipeline.name] = conductors[names[0]]
-            if len(own) > 1:
-                replicas = [part for url in urls[pipeline.name] for part in ("--replica", url)]
-                log_file = folder / LOGS / f"gateway-conductors-{pipeline.name}.log"
-                self._entrances[pipeline.name] = started.enter_context(
-                    KeptProcess("gateway", log_file, replicas, 0, variables)
-                )
-        server = started.enter_context(ControlServer(self, secrets.token_urlsafe(24)))
-        said = {"pid": os.getpid(), "url": server.url, "token": server.token, "endpoint": endpoint}
-        write_secret(folder / DAEMON, json.dumps(said))
-        started.callback((folder / DAEMON).unlink, missing_ok=True)
+            )
+        self._entrances[pipeline.name] = conductors[names[0]]
+        if len(urls) > 1:
+            replicas = [part for url in urls for part in ("--replica", url)]
+            log_file = logs_folder / f"gateway-conductors-{pipeline.name}.log"
+            self._entrances[pipeline.name] = started.enter_context(
+                KeptProcess("gateway", log_file, replicas, 0, variables)
+            )
 
     def _function(self, service: ServiceConfig, name: str, count: int) -> FunctionConfig:
         made = overflow_function(service, name)
@@ -347,10 +377,10 @@ def _options(service: ServiceConfig, functions: Mapping[str, str], settings: Tes
     return ["--stage", stage, *of_stage, *options]
 
 
-def _addresses(pipeline: PipelineConfig, gateways: Mapping[str, str]) -> list[str]:
+def _addresses(pipeline: PipelineConfig, site: Site) -> list[str]:
     """Return the conductor's options that name each stage's gateway."""
     at = pipeline.service_of_stages()
-    return [part for stage, service in at.items() for part in ("--stage-at", f"{stage}={gateways[service]}")]
+    return [part for stage, name in at.items() for part in ("--stage-at", f"{stage}={site.services[name].gateway}")]
 
 
 def _conductors_of(pipeline: PipelineConfig) -> int:
