@@ -31,7 +31,8 @@ from mark.serving.backend.request import Request
 from mark.serving.conductor.conductor import Conductor
 from mark.serving.conductor.remote_stage import StageAddress
 from mark.serving.overflow.http_client import Address
-from mark.serving.server_process import ListenerConfig, ModelServer, PipelineServing, Serving
+from mark.serving.process_settings import ListenerConfig, PipelineServing, Serving
+from mark.serving.server_process import ModelServer
 
 MODEL = """
 import mark

@@ -37,7 +37,7 @@ from mark.serving.conductor.graph import StageGraph, parts
 from mark.serving.conductor.remote_stage import StageAddress
 from mark.serving.frontend.auth import is_loopback
 from mark.serving.overflow.http_client import Address, Reach
-from mark.serving.server_process import InsuredServing, PipelineServing, SelectionServing, Serving
+from mark.serving.process_settings import InsuredServing, PipelineServing, SelectionServing, Serving
 
 
 def run_pipeline_server(options: ServerOptions) -> None:

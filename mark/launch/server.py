@@ -35,6 +35,7 @@ from mark.serving.observe import logs
 from mark.serving.overflow.capped import CappedFunctions
 from mark.serving.overflow.functions import FunctionClient
 from mark.serving.overflow.http_client import Address
+from mark.serving.process_settings import ListenerConfig, Serving
 
 # A call of a function times out after _PATIENCE times RT_max or a warm call, whichever is longer, and not before
 # _COLD_STARTS cold starts. Without a profile of the Lambda function a cold start takes _COLD_S, because AWS allows ten
@@ -102,7 +103,7 @@ def run_server(options: ServerOptions) -> None:
     listen(options, lambda: serving_of(options, service))
 
 
-def listen(options: ServerOptions, serving_of_file: Callable[[], server_process.Serving]) -> None:
+def listen(options: ServerOptions, serving_of_file: Callable[[], Serving]) -> None:
     """Serve at the options' address until SIGTERM or SIGINT, then drain. Raises as `run_server` does.
 
     The address is checked first, before the file.
@@ -110,7 +111,7 @@ def listen(options: ServerOptions, serving_of_file: Callable[[], server_process.
     tls, auth = options.access()
     logs.to_stderr()
     serving = serving_of_file()
-    listener = server_process.ListenerConfig(
+    listener = ListenerConfig(
         host=options.host,
         port=options.port,
         grpc_port=options.grpc_port,
@@ -128,7 +129,7 @@ def listen(options: ServerOptions, serving_of_file: Callable[[], server_process.
     server_process.run(lambda: server_process.serve(serving, listener, started))
 
 
-def serving_of(options: ServerOptions, service: ServiceConfig, *, learn: bool = False) -> server_process.Serving:
+def serving_of(options: ServerOptions, service: ServiceConfig, *, learn: bool = False) -> Serving:
     """Return the data plane that the options and the service file describe. Raises BadInput.
 
     With `learn` service times are learned instead of taken from a profile.
@@ -174,7 +175,7 @@ def serving_of(options: ServerOptions, service: ServiceConfig, *, learn: bool = 
             function_timeout_s = max(_PATIENCE * max(service.slo.rt_max_s, function_s), _COLD_STARTS * cold_s)
         if math.isfinite(service.max_function_usd_per_hour) and not options.at_url:
             functions = _capped(functions, service, of_model, function_s)
-    return server_process.Serving(
+    return Serving(
         name=service.name,
         versions=versions,
         search=search,

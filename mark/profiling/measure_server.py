@@ -35,7 +35,8 @@ from mark.profiling.machine import Room, cpu_s, peak_bytes, this_room
 from mark.profiling.measure import SIZES, Measured, Sampling, check_sizes, sizes_of
 from mark.serving.backend.metrics import Histogram
 from mark.serving.frontend.limits import HttpLimits
-from mark.serving.server_process import ListenerConfig, ModelServer, Serving
+from mark.serving.process_settings import ListenerConfig, Serving
+from mark.serving.server_process import ModelServer
 from mark.serving.worker.loaders import SAMPLE
 from mark.serving.worker.workers import WorkerEvents, WorkerLimits, WorkerModel, Workers
 

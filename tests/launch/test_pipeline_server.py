@@ -21,7 +21,7 @@ from mark.launch.server import ServerOptions
 from mark.serving.conductor.remote_stage import StageAddress
 from mark.serving.overflow.capped import CappedFunctions
 from mark.serving.overflow.http_functions import HttpFunctions
-from mark.serving.server_process import Serving
+from mark.serving.process_settings import Serving
 
 HEAD = '[service]\nname = "p"\nslo_ms = 100\nslo_attainment = 0.99\n{more}\n'
 CHAIN = '[stage.a]\nmodel = "m:A"\n[stage.b]\nmodel = "m:B"\nafter = ["a"]\n'

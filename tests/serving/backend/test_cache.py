@@ -35,7 +35,8 @@ from mark.serving.backend.sieve import ENTRY_BYTES, Sieve
 from mark.serving.conductor.conductor import Conductor
 from mark.serving.conductor.remote_stage import StageAddress
 from mark.serving.overflow.http_client import Address
-from mark.serving.server_process import ListenerConfig, ModelServer, PipelineServing, Serving
+from mark.serving.process_settings import ListenerConfig, PipelineServing, Serving
+from mark.serving.server_process import ModelServer
 from tests.serving.frontend.test_grpc import infer_request
 from tests.serving.place import Place
 from tests.serving.test_server_process import INFER, body, served, write_service

@@ -27,7 +27,7 @@ from mark.serving.conductor.conductor import ConductedStage, Conductor
 from mark.serving.conductor.selected import CallPrices, ServedSelection
 from mark.serving.conductor.selection_learner import SelectionLearner
 from mark.serving.feedback.port import Feedback, Observation, RecordedBody, ServedAnswer
-from mark.serving.server_process import SelectionServing
+from mark.serving.process_settings import SelectionServing
 from tests.selection.selections import HalfRight
 from tests.serving.conductor.cast import Cast, raises, run
 
