@@ -26,7 +26,7 @@ KINDS = (cost_reports.KIND, focus.KIND, cost_explorer.KIND, monthly_invoices.KIN
 Row = tuple[str, Sequence[str]]
 """The file and line of a row, and its cells."""
 
-_PARTS = re.compile(r"(.*)-\d+(\.csv(?:\.gz)?|(?:\.\w+)?\.parquet)", re.IGNORECASE)
+_PARTS = re.compile(r"(.*)-\d+(\.csv(?:\.gz|\.zip)?|\.zip|(?:\.\w+)?\.parquet)", re.IGNORECASE)
 _LARGEST_JSON = 256 << 20
 
 
@@ -147,19 +147,15 @@ def bill_files(path: str) -> list[BillFile]:
     where = Path(path)
     if not path or not is_folder(where):
         return [BillFile(where)]
-    if (packed := next((p for p in sorted(where.rglob("*")) if p.name.lower().endswith(".zip")), None)) is not None:
-        raise BadInput("a zip archive, which may hold a part of the bill: unpack it, and move it away", str(packed))
     found = sorted(p for p in where.rglob("*") if p.is_file() and (_is_table(p) or (_is_json(p) and _is_answer(p))))
     if not found:
-        raise BadInput(
-            "no .csv, .csv.gz or .parquet files in this folder, nor answers of Cost Explorer",
-            path,
-        )
+        what = "no .csv, .csv.gz, .zip or .parquet files in this folder, nor answers of Cost Explorer"
+        raise BadInput(what, path)
     return [BillFile(file) for file in found]
 
 
 def _is_table(path: Path) -> bool:
-    return path.name.lower().endswith((".csv", ".csv.gz", ".parquet"))
+    return path.name.lower().endswith((".csv", ".csv.gz", ".zip", ".parquet"))
 
 
 def _is_json(path: Path) -> bool:

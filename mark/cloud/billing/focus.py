@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 
 from mark.cloud.billing.cost_reports import checked_use, has_tag
 from mark.cloud.billing.invoice_lines import USED
@@ -52,6 +53,7 @@ def items(
         commitment_type="commitmentdiscounttype",
         status="commitmentdiscountstatus",
         provider="providername serviceprovidername",
+        resource="resourceid",
         tags="tags",
     )
     for place, cells in rows:
@@ -67,9 +69,16 @@ def items(
             product=product_of(one.product),
             item_type=item_type,
             list_cost=row.dollars("list_cost") if item_type == "DiscountedUsage" else ZERO,
+            identity=_identity(row) if one.cost else "",
             is_selected=all(has_tag(row, (), key, value) for key, value in tags),
         )
         yield checked_use(one, row)
+
+
+def _identity(row: BillRow) -> str:
+    """Return a text that equal rows of one resource share; empty without a resource, whose rows may be equal."""
+    resource = row.text("resource")
+    return resource and f"{resource} {blake2b(repr(row.cells).encode(), digest_size=12).hexdigest()}"
 
 
 def _type_of(row: BillRow, one: LineItem) -> str:

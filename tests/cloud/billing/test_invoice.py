@@ -161,11 +161,17 @@ def test_parts_in_parquet_are_one_report(tmp_path: Path) -> None:
     assert invoice.charges[C5].usd == pytest.approx(25 * 0.17)
 
 
-def test_archive_in_a_folder_is_not_passed_over(tmp_path: Path) -> None:
-    legacy(tmp_path / "cur-1.csv", ITEMS)
-    with zipfile.ZipFile(tmp_path / "cur-2.csv.zip", "w") as archive:
-        archive.writestr("cur-2.csv", "")
-    with pytest.raises(BadInput, match=r"cur-2.csv.zip: a zip archive, .*unpack it"):
+@pytest.mark.parametrize("ending", ["zip", "csv.zip"])
+def test_archives_in_a_folder_are_parts_of_a_report(tmp_path: Path, ending: str) -> None:
+    for part, items in enumerate((ITEMS[:10], ITEMS[10:]), 1):
+        report = Path(legacy(tmp_path / "report.csv", items))
+        with zipfile.ZipFile(tmp_path / f"cur-{part}.{ending}", "w") as archive:
+            archive.write(report, "cur.csv")
+        report.unlink()
+    assert read_invoice([str(tmp_path)], MAY, MAY + DAY).charges[C5].usd == pytest.approx(24 * 0.17)
+    with zipfile.ZipFile(tmp_path / f"cur-2.{ending}", "a") as archive:
+        archive.writestr("other.csv", "")
+    with pytest.raises(BadInput, match=r"cur-2.*zip: a zip archive of several files.*unpack it"):
         read_invoice([str(tmp_path)], MAY, MAY + DAY)
 
 
@@ -285,7 +291,7 @@ def test_parts_that_share_line_items_are_two_reports(tmp_path: Path) -> None:
     assert read_invoice([str(tmp_path)], MAY, MAY + 2 * DAY).charges[C5].amount == 50.0
 
 
-@pytest.mark.parametrize("write", [legacy, cur2])
+@pytest.mark.parametrize("write", [legacy, cur2, focus])
 def test_a_report_that_stands_twice_in_one_file_is_refused(tmp_path: Path, write: Writer) -> None:
     items = [replace(item, identity=f"id{n}") for n, item in enumerate(ITEMS)]
     path = Path(write(tmp_path / "cur.csv", items))
@@ -376,7 +382,7 @@ def test_the_fewest_columns_will_do(tmp_path: Path) -> None:
         (HEADER + ROW[:30], "c.csv:2: 2 cells under a header of 7"),
         (HEADER + b'"unended\n', "is no CSV"),
         (HEADER + ROW.replace(b"EC2", b"\xff"), "is no UTF-8 text"),
-        (b"PK\3\4\0\0", "zip archive"),
+        (b"PK\3\4\0\0", "File is not a zip file"),
         (b"PAR1\0", "the Parquet file cannot be read"),
         (gzip.compress(HEADER + ROW * 99, mtime=0)[:-9], "truncated"),
     ],
@@ -400,7 +406,7 @@ def test_damaged_parquet_is_refused(tmp_path: Path) -> None:
 def test_a_missing_file_and_an_empty_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cannot be opened"):
         read_invoice([str(tmp_path / "no.csv")], MAY, MAY + HOUR)
-    with pytest.raises(BadInput, match=r"no \.csv, \.csv\.gz or \.parquet files"):
+    with pytest.raises(BadInput, match=r"no .csv, .csv.gz, .zip or .parquet files"):
         read_invoice([str(tmp_path)], MAY, MAY + HOUR)
 
 

@@ -94,7 +94,7 @@ def cur2(path: Path, items: Sequence[Item]) -> str:
 _FOCUS = (
     "BilledCost,BillingCurrency,ChargeCategory,ChargeClass,ChargeFrequency,ChargePeriodEnd,ChargePeriodStart,"
     "CommitmentDiscountId,CommitmentDiscountStatus,CommitmentDiscountType,ConsumedQuantity,EffectiveCost,ListCost,"
-    "ProviderName,RegionId,ServiceName,SubAccountId,Tags,x_Operation,x_ServiceCode,x_UsageType"
+    "ProviderName,RegionId,ResourceId,ServiceName,SubAccountId,Tags,x_Operation,x_ServiceCode,x_UsageType"
 )
 _PLAN, _RESERVED = ("plan", "Used", "Compute Savings Plans"), ("ri", "Used", "Reserved Instances")
 # Of a line item type: category, class, frequency, and the commitment with its status and type.
@@ -118,7 +118,16 @@ def focus(path: Path, items: Sequence[Item], provider: str = "AWS") -> str:
             item.item_type, (item.item_type, "", "Usage-Based", ("",) * 3)
         )
         row = [item.cost, item.currency, category, kind, frequency, stamp(end_s), stamp(item.start_s), *commitment]
-        row += [item.amount, 7, item.list_cost, provider, item.region, "Amazon Web Service", item.account]
+        row += [
+            item.amount,
+            7,
+            item.list_cost,
+            provider,
+            item.region,
+            item.identity,
+            "Amazon Web Service",
+            item.account,
+        ]
         rows.append([*row, json.dumps(item.tags), item.operation, item.product, item.usage_type])
     return _write(path, _FOCUS.split(","), rows)
 
