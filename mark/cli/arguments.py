@@ -50,7 +50,10 @@ class Listed(argparse.Action):
             if self._parse is not None:
                 found = self._parse(",".join(said))
             else:
-                found = tuple(self._each(part.strip()) for text in said for part in _parts(text))
+                parts = [part.strip() for text in said for part in _parts(text)]
+                if not all(parts):
+                    raise argparse.ArgumentTypeError(f"names nothing between two commas: {','.join(said)!r}")
+                found = tuple(map(self._each, parts))
         except argparse.ArgumentTypeError as error:
             raise argparse.ArgumentError(self, str(error)) from None
         setattr(namespace, self.dest, found)

@@ -166,7 +166,8 @@ class _Parser(argparse.ArgumentParser):
             known = [option for parser in given for option in parser._option_string_actions]
             words = message.removeprefix(_UNKNOWN).split()
             message = _UNKNOWN + ", ".join(word + did_you_mean(word.split("=")[0], known) for word in words)
-            if any(map(os.path.isfile, words)):
+            reads_trace = any(action.metavar == "TRACE" for parser in given for action in parser._actions)
+            if reads_trace and any(map(os.path.isfile, words)):
                 message += "; several files are one TRACE as a quoted pattern, 'logs/*.gz'"
         elif message.startswith(_MISSING) and (typos := self._typos(message.removeprefix(_MISSING).split(", "))):
             message = _UNKNOWN + ", ".join(typos)

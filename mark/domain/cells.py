@@ -24,7 +24,9 @@ def is_file(path: Path) -> bool:
 
 def not_a_file(path: Path) -> str:
     """Return in words why there is no regular file at `path`, which may be an impossible name."""
-    return "is a folder, not a file" if os.path.isdir(path) else "no such file"
+    if os.path.isdir(path):
+        return "is a folder, not a file"
+    return "is no regular file" if os.path.exists(path) else "no such file"
 
 
 def read_bytes(path: Path) -> bytes:

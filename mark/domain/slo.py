@@ -28,7 +28,9 @@ class Slo:
         if not 0.0 < self.rt_max_s < LONGEST_RT_MAX_S:
             raise BadInput("RT_max must lie between 0 and 3,600,000 ms", "slo_ms", self.rt_max_s * 1e3)
         if not 0.0 < self.attainment < 1.0:
-            raise BadInput("SL_min must lie between 0 and 1, both excluded", "slo_attainment", self.attainment)
+            raise BadInput(
+                "SL_min must lie between 0 and 1, both excluded (98 % is 0.98)", "slo_attainment", self.attainment
+            )
         if not 0.5 <= self.confidence < 1.0:
             raise BadInput("the confidence must lie between 0.5 and 1, 1 excluded", "slo_confidence", self.confidence)
         if not HOUR_S <= self.window_s <= _LONGEST_WINDOW_S or self.window_s % HOUR_S:

@@ -76,10 +76,10 @@ class ParityData:
 def read_data(file: str) -> ParityData:
     """Return the arrays x and y of an .npz file; y may be missing. Raises BadInput."""
     try:
-        archive = np.load(file, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise BadInput("must be an .npz file with x, and y if labels are known", "--data", file)
-        with archive:
+        with open(file, "rb") as data:
+            if not zipfile.is_zipfile(data):
+                raise BadInput("must be an .npz file with x, and y if labels are known", "--data", file)
+        with np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files if name in ("x", "y")}
     except FileNotFoundError:
         raise BadInput("no such file", "--data", file) from None

@@ -34,7 +34,10 @@ def resolve(service: ServiceConfig, catalog: Catalog, profiles: Mapping[str, Map
     of_model = profiles.get(service.model)
     if of_model is None:
         where = f"{service.source or service.name} [service] model"
-        raise BadInput(f"no profile of this model (known: {', '.join(sorted(profiles))})", where, service.model)
+        what = f"no profile of this model (known: {', '.join(sorted(profiles))})"
+        if service.model.startswith("registry:"):
+            what += "; register the version with --profile"
+        raise BadInput(what, where, service.model)
     # One answer per type, because its zones and markets differ in price and not in speed.
     function, passed_over = choose_function(service, catalog, of_model)
     by_type: dict[str, Candidate | str] = {}

@@ -29,14 +29,14 @@ _HEADS: tuple[Head, ...] = (
 )
 _WITH_ACCURACY: tuple[Head, ...] = (*_HEADS, ("accuracy", percent_2))
 _NAMES = {
-    NONE: "The fleet for calm instances",
+    NONE: "The fleet without protection",
     INSTANCES: "More instances",
     HEDGE: "Hedging",
     PARITY: "Parity models",
     REPLICATE: "Replication",
 }
 _MEASURE = (
-    "no faults are known, so every instance is calm here. A running service measures them: save "
+    "no faults are known, so every instance has its usual speed here. A running service measures them: save "
     "/metrics of its instances into one file, and give it with --faults"
 )
 

@@ -97,8 +97,11 @@ def _parse(spec: str, name: str, query: str) -> tuple[dict[str, float], tuple[fl
     keys = KEYS[name]
     values = {key: known.default for key, known in keys.items() if known.default is not None}
     rates: tuple[float, ...] = _MMPP_RATES
-    for item in query.split("&") if query else []:
-        key, _, text = item.partition("=")
+    given = [item.partition("=") for item in query.split("&")] if query else []
+    names = [key for key, _, _ in given]
+    for key, _, text in given:
+        if names.count(key) > 1:
+            raise BadInput("a key stands twice", spec, key)
         if name == "mmpp" and key == "rates":
             # A state may be silent, but not all of them.
             rates = tuple(_number(spec, key, rate, 0.0, 1e9) for rate in text.split(","))

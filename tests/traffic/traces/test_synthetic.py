@@ -95,6 +95,7 @@ def test_flash_crowds_rise_in_a_minute_and_fade() -> None:
         ("synthetic:", "no such generator"),
         ("synthetic:weekly", "no such generator .*: weekly$"),
         ("synthetic:poisson?rte=3", "unknown key of poisson .*: rte$"),
+        ("synthetic:poisson?rate=3&bin_s=5&rate=4", "a key stands twice: rate$"),
         ("synthetic:poisson?rate", "rate must be a number"),
         ("synthetic:poisson?rate=fast", "rate must be a number: fast$"),
         ("synthetic:poisson?rate=-3", "rate must lie between"),
