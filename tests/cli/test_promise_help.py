@@ -41,7 +41,7 @@ def test_plan_says_what_can_be_had_and_what_would_help(service: Path, capsys: py
     assert planned(service, "near") == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "Promise: 99.25 % of the requests of each day within 80 ms. It can be kept with a probability of" in out
-    assert "slo_confidence asks for 95 %. That takes about $" in out
+    assert "alone (judged by the last 1 h); slo_confidence asks for 95 %." in out
     for change in ("instances = [c7i.xlarge]", "slo_ms = 8", "slo_attainment = 0.99"):
         assert change in out
     assert "this window keeps the promise" not in out  # the plan's own note says the same

@@ -125,7 +125,7 @@ def version_json(version: ModelVersion) -> dict[str, Any]:
 def version_report(version: ModelVersion) -> Report:
     content = version.content
     lines = {
-        "version": f"{version.name}@{_hash(version.id)}",
+        "version": f"{version.name}@{shown(version.id)}",
         "model": content.model,
         "registered": f"{version.created_at[:19]} by {version.created_by}",
         "parent": "none" if content.parent is None else shown(content.parent),

@@ -61,16 +61,14 @@ def outlook_words(outlook: PromiseOutlook, by: str = "") -> str:
     )
     by = by or (f"the last {duration(outlook.seen_s)}" if outlook.seen_s else "the forecast alone")
     asked = exact_percent(slo.confidence, 0)
-    cost = f"about {usd(outlook.usd_per_hour)}/h on average with {outlook.offer} alone (judged by {by})."
+    cost = f"about {usd(outlook.usd_per_hour)}/h on average with {outlook.offer} alone (judged by {by})"
     if outlook.can_be_had:
         sure = f"Promise: {promise}. It can be kept with a probability of {asked}, as slo_confidence asks"
         # with the forecast alone this cost is not the plan's, and the plan states its own
-        return f"{sure}, for {cost}" if outlook.seen_s else f"{sure} (judged by {by})."
+        return f"{sure}, for {cost}." if outlook.seen_s else f"{sure} (judged by {by})."
     likely = percent(outlook.confidence, 0)
-    return (
-        f"Promise: {promise}. It can be kept with a probability of at most {likely}; slo_confidence asks for {asked}. "
-        f"That takes {cost}"
-    )
+    kept = f"It can be kept with a probability of at most {likely}, for {cost}"
+    return f"Promise: {promise}. {kept}; slo_confidence asks for {asked}."
 
 
 def judged_by(from_s: float) -> str:

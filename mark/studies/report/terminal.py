@@ -75,16 +75,19 @@ class _FittedTable:
 
 
 def _table(part: DataTable, width: int) -> Table:
-    """Return aligned text without lines: words to the left, and folded; figures to the right, in one line.
+    """Return aligned text without lines: words to the left, and folded; names and figures in one line.
 
     If only one column has words, a name that is too long for it is broken after a hyphen, slash or colon.
     """
     heads = [(head, False) if isinstance(head, str) else (head[0], True) for head in part.heads[: part.printed]]
     has_head = any(head for head, _ in heads)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, show_header=has_head, header_style="dim")
-    for head, is_figure in heads:
-        table.add_column(head, justify="right" if is_figure else "left", overflow="fold", no_wrap=is_figure)
     rows = [cells[: part.printed] for cells in part.cells()]
+    for place, (head, is_figure) in enumerate(heads):
+        words = [line for row in rows for line in row[place].words.split("\n")]
+        are_names = all(" " not in word and len(word) <= width // 4 for word in words)
+        one_line = is_figure or are_names
+        table.add_column(head, justify="right" if is_figure else "left", overflow="fold", no_wrap=one_line)
     figures = [place for place, (_, is_figure) in enumerate(heads) if is_figure]
     room = width - len(heads) + 1 if len(figures) == len(heads) - 1 else 0
     for place in figures:

@@ -121,7 +121,8 @@ def test_the_promise_and_the_changes_that_help_are_on_the_page() -> None:
     longer = PromiseHelp(HelpKind.RT_MAX, 0.96, 0.36, rt_max_s=0.082, longer_s=0.002)
     found = PromiseOutlook(Slo(0.08, 0.9925), 0.81, 0.52, 86_400.0, (longer,))
     page = render_report({"mark": result()}, outlook=RunOutlook("mark", 0.0, found))
-    assert "It can be kept with a probability of at most 81 %; slo_confidence asks for 95 %." in page
+    assert "It can be kept with a probability of at most 81 %, for about $0.52/h" in page
+    assert "; slo_confidence asks for 95 %." in page
     assert "<th scope=row>slo_ms = 82 (RT_max + 2 ms)</th><td>96 %</td><td>$0.36</td>" in page
 
 

@@ -43,3 +43,9 @@ def test_terminal_leaves_out_parts_of_pages_alone_and_columns_that_do_not_fit() 
 def test_row_that_does_not_fit_its_heads_is_refused() -> None:
     with pytest.raises(ValueError, match="argument 2 is longer"):
         DataTable(("a", "b"), [("x",)]).cells()
+
+
+def test_names_stay_in_one_line_beside_sentences() -> None:
+    row = ("function latency x 1.5", "target-tracking-best", "best-fixed is now ahead of mark-paper, and oracle is not")
+    table = DataTable(("scenario", "policy", "order"), [row])
+    assert any("target-tracking-best " in line for line in lines(Report({}, parts=[table])))
