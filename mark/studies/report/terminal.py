@@ -84,9 +84,8 @@ def _table(part: DataTable, width: int) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, show_header=has_head, header_style="dim")
     rows = [cells[: part.printed] for cells in part.cells()]
     for place, (head, is_figure) in enumerate(heads):
-        words = [line for row in rows for line in row[place].words.split("\n")]
-        are_names = all(" " not in word and len(word) <= width // 4 for word in words)
-        one_line = is_figure or are_names
+        names = [line for row in rows for line in row[place].words.split("\n")]
+        one_line = is_figure or all(" " not in name and len(name) <= width // 4 for name in names)
         table.add_column(head, justify="right" if is_figure else "left", overflow="fold", no_wrap=one_line)
     figures = [place for place, (_, is_figure) in enumerate(heads) if is_figure]
     room = width - len(heads) + 1 if len(figures) == len(heads) - 1 else 0

@@ -46,6 +46,7 @@ def test_row_that_does_not_fit_its_heads_is_refused() -> None:
 
 
 def test_names_stay_in_one_line_beside_sentences() -> None:
-    row = ("function latency x 1.5", "target-tracking-best", "best-fixed is now ahead of mark-paper, and oracle is not")
-    table = DataTable(("scenario", "policy", "order"), [row])
+    figures = [(f"figure {i}", str) for i in range(3)]
+    row = ("function latency x 1.5", "target-tracking-best", *("$20,000.48",) * 3, "best-fixed is now ahead of it")
+    table = DataTable(("scenario", "policy", *figures, "order"), [row])
     assert any("target-tracking-best " in line for line in lines(Report({}, parts=[table])))
