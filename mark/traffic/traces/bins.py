@@ -9,7 +9,7 @@ import numpy as np
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.traffic.traces.meanings import Unit
-from mark.traffic.traces.series import REACH
+from mark.traffic.traces.series import REACH, lengths_of
 from mark.traffic.traces.times import shown
 
 _EXACT = 1e-3  # of a step
@@ -64,7 +64,7 @@ def rows_as_bins(seconds: FloatArray, values: FloatArray, unit: Unit, where: str
         # Stamps that wander make rows of different lengths.
         own = np.append(steps, width[-1])
         counts = counts * np.where(own <= REACH * width, own, width) / unit.per_s
-    if np.any(width > REACH * least):
+    if np.any(width > REACH * lengths_of(starts, least)):
         # A row of five minutes is five bins of one.
         times = np.round(width / least).astype(np.int64)
         place = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
@@ -149,8 +149,8 @@ def _widths(starts: FloatArray, counts: FloatArray | None, least: float, where: 
     steps = np.diff(starts)
     if not len(steps):
         return np.full(len(starts), 60.0)
-    found = np.full(len(starts), least)
-    ratio = steps / least
+    found = lengths_of(starts, least)
+    ratio = steps / found[:-1]
     long = ratio > REACH
     if sure or not long.any():
         return found

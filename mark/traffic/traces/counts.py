@@ -12,18 +12,16 @@ from numpy.typing import NDArray
 
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
-from mark.domain.time import DAY_S, HOUR_S
 from mark.traffic.traces.bad_lines import may_be_cut
 from mark.traffic.traces.blocks import blocks, ends_within_line
 from mark.traffic.traces.columns import read_numbers
-from mark.traffic.traces.series import REACH, Series
+from mark.traffic.traces.series import REACH, Series, lengths_of
 from mark.traffic.traces.steps import Rising, are_sums_so_far, rising
 from mark.traffic.traces.trace import CHUNK_REQUESTS, CHUNK_S, LONGEST_S, Chunk, Trace, check_seconds, date_of
 
 COLUMNS = ("t_seconds", "count")
 GAPS = ("bridge", "zero", "interpolate", "fail")
 _ONLY_BIN_S = 60.0  # the width of a single row
-_LEAST_MONTH_S = 28.0 * DAY_S - HOUR_S
 _LEAST_BIN_S = 0.999e-3  # a smaller width is a wrong unit, and no time stamp resolves it
 _MOST_COUNT = 1e15
 _MOST_FILLED = 20_000_000
@@ -85,10 +83,10 @@ def trace_of_counts(
     `where` is for BadInput.
     """
     began_s = date_of(float(starts[0]))
-    own_s = _months_s(starts) if began_s is not None and width_s >= _LEAST_MONTH_S else np.full(len(starts), width_s)
-    starts = starts - starts[0]
+    dates_s, starts = starts, starts - starts[0]
     if starts[-1] > LONGEST_S:
         raise BadInput("spans more than ten years; is a time stamp wrong?", where, f"{starts[-1]:g} s")
+    own_s = lengths_of(dates_s, width_s)
     rows = len(starts)
     # A gap is at least half a bin, because stamps may wander a little.
     holes = np.flatnonzero(np.diff(starts) > REACH * own_s[:-1])
@@ -124,17 +122,6 @@ def trace_of_counts(
         notes=notes,
         began_s=began_s,
     )
-
-
-def _months_s(starts: FloatArray) -> FloatArray:
-    """Return the lengths of rows that all begin with a month, a quarter or a year; otherwise of the least step."""
-    dates = (starts + DAY_S / 2.0).astype("datetime64[s]")  # a zone's midnight is half a day away at most
-    months = dates.astype("datetime64[M]")
-    steps = np.diff(months.astype(np.int64))
-    if np.any(dates.astype("datetime64[D]") != months):
-        return np.full(len(starts), np.diff(starts).min())
-    days = (months + steps.min()).astype("datetime64[D]") - months.astype("datetime64[D]")
-    return np.asarray(DAY_S * days.astype(np.float64))
 
 
 def trace_of_bins(name: str, starts_s: FloatArray, counts: FloatArray, bin_s: float) -> Trace:

@@ -132,6 +132,9 @@ _SCALES = (
 _FACTOR = re.compile(
     r"[x\u00d7*]\s?(?:10+|1?[km])\b|/\s?1?k\b|(?<![\w.])1[,. ]?000(?!\w)|(?<!\w)1e\d+\b|\b1\s?:\s?10+\b|[\u03b4\u2206]"
 )
+# Functions of Graphite that make other numbers of requests, or a statistic of the numbers of some time.
+_CHANGED = re.compile(r"\b(?:scale|offset|add|invert|pow|log(?:arithm)?|squareroot|exp|(?:multiply|divide|diff)\w*)\(")
+_BY_STATISTIC = re.compile(r",\s*['\"](?:avg|average|mean|max|min|median|last|p\d+)\w*['\"]")
 _BRACKETED = re.compile(r"(?<![\w.])[(\[]\s*(\w{1,3}\.?|[^()\[\]]*\d[^()\[\]]*)\s*[)\]]")  # a unit, such as `(k)`
 _SQUARE = re.compile(r" \[([^\]\d$]*|10\^[36])\]")  # a unit; the range of a query has other digits
 # A label that selects error statuses, as in `code=~"5.."`, or excludes successful ones, as in `code!="200"`.
@@ -282,7 +285,7 @@ def _of_name(name: str) -> Meaning:
     words = _words(_SUMMED.sub(" ", _LONG.sub(" ", rest)))
     roles = words.roles
     statistic = Role.STATISTIC in roles or _LOGARITHM.search(low) or _EACH.search(low) or _PERCENTILE.search(low)
-    if statistic or (_OTHER_CALLS.search(low) and "count" not in words.words):
+    if statistic or _BY_STATISTIC.search(name.lower()) or (_OTHER_CALLS.search(low) and "count" not in words.words):
         return Meaning(Kind.STATISTIC)
     ending = bare.strip().rpartition("_")[2] if "_" in bare and _IDENTIFIER.fullmatch(name.strip()) else ""
     histogram = ending == "count" and Role.TIMED in roles
@@ -292,7 +295,7 @@ def _of_name(name: str) -> Meaning:
         return Meaning(Kind.MEASURE)
     rates = [RATES[RATE_WORDS[word]] for word in sorted(words.words) if word in RATE_WORDS]
     unit = _per(per) if per is not None else next(iter(rates), None)
-    open_unit = _FACTOR.search(rest.lower()) or _unknown_unit(rest.lower())
+    open_unit = _CHANGED.search(low) or _FACTOR.search(rest.lower()) or _unknown_unit(rest.lower())
     if (_OPERATOR.search(low) and per is None) or Role.OPEN in roles or open_unit:
         return Meaning(Kind.UNCLEAR)
     counted = unit is not None or summed is not None or histogram or bool(roles & _NUMBERS)

@@ -8,9 +8,11 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Load
+from mark.domain.time import DAY_S, HOUR_S
 
 FINE_S = 5.0  # the window of peak rates; coarser bins lack such a peak
 REACH = 1.5  # a bin reaches to the next one's start if that is at most this many lengths away; otherwise a gap follows
+_LEAST_MONTH_S = 28.0 * DAY_S - HOUR_S  # of clocks that are set forward
 _STEPS_AT_ONCE = 20_000
 
 
@@ -34,6 +36,19 @@ def load_of(
         mean = np.where(missing | (seen_s <= 0.0), np.nan, counts.sum(axis=1) / seen_s)
         rates = np.where(covered_s < 0.5 * full_s - 1e-9, -1.0, counts / covered_s)
     return Load(start_s, step_s, mean, np.fmax(np.where(missing, np.nan, rates.max(axis=1)), mean), fine)
+
+
+def lengths_of(starts_s: FloatArray, bin_s: float) -> FloatArray:
+    """Return the length of each row, `bin_s` except for rows that all begin with a month, a quarter or a year.
+
+    Such rows have the length of their own month. `starts_s` are Unix seconds, or from an unknown start.
+    """
+    dates = (starts_s + DAY_S / 2.0).astype("datetime64[s]")  # a zone's midnight is half a day away at most
+    months = dates.astype("datetime64[M]")
+    if bin_s < _LEAST_MONTH_S or np.any(dates.astype("datetime64[D]") != months):
+        return np.full(len(starts_s), bin_s)
+    ends = months + np.diff(months.astype(np.int64)).min()
+    return np.asarray(DAY_S * (ends.astype("datetime64[D]") - months.astype("datetime64[D]")).astype(np.float64))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -156,6 +156,10 @@ READ: dict[str, tuple[str, float]] = {
     ),
     "quarters": (table("quarter,requests", lambda i: f"2025-Q{i + 1},{COUNTS[i]}", 4), sum(COUNTS[:4])),
     "quarters before years": (table("quarter,hits", lambda i: f"Q{i + 1} 2025,{COUNTS[i]}", 4), sum(COUNTS[:4])),
+    "rates of quarters": (
+        "quarter,rps\n2025-Q1,1.5\n2025-Q2,2.5\n2025-Q3,3.5\n",
+        86_400 * (90 * 1.5 + 91 * 2.5 + 92 * 3.5),
+    ),
     "year and month": (
         table("year,month,requests", lambda i: f"{2025 + (i + 10) // 12},{(i + 10) % 12 + 1},{COUNTS[i]}", 9),
         sum(COUNTS[:9]),
@@ -523,6 +527,16 @@ REFUSED: dict[str, tuple[str, str]] = {
         f"stats.timers.web.mean,{T0},{T0 + 60 * N},60|" + ",".join(f"{n}.0" for n in COUNTS) + "\n",
         "look like a summary",
     ),
+    **{
+        f"Graphite's {function}": (
+            json.dumps([{"target": function, "datapoints": [[n, T0 + 60 * i] for i, n in enumerate(COUNTS)]}]),
+            "requests in each row, or a rate, or neither|look like a summary",
+        )
+        for function in (
+            *("scale(web.requests.count,0.5)", "offset(web.requests.count,5)", "pow(web.requests.count,2)"),
+            *('summarize(web.requests.count,"1min","avg")', 'consolidateBy(web.requests.count,"max")'),
+        )
+    },
     "a single row": ("time,requests\n2026-05-01 10:00,1000\n", "a single row does not say how long it lasts"),
     "a single month": ("month,requests\n2026-05,1000\n", "a single row does not say how long it lasts"),
     **{
