@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import importlib.util
 import os
 import shutil
@@ -169,6 +170,15 @@ def test_second_process_waits_for_the_one_that_compiles_and_takes_its_code(tmp_p
         assert waiting.result(timeout=30) == "code"
     assert held
     assert second.load("b") is None  # it has no lock for code that it did not compile
+
+
+def test_no_garbage_is_collected_while_a_function_compiles(tmp_path: Path) -> None:
+    locked = mark.kernel.compiled._LockedFile(Kept(), str(tmp_path / "lock"))
+    assert locked.load("a") is None
+    collects = gc.isenabled()
+    locked.save("a", "code")
+    assert not collects
+    assert gc.isenabled()
 
 
 def test_without_a_place_to_write_everything_runs_uncached(tmp_path: Path) -> None:
