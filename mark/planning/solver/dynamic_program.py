@@ -104,18 +104,20 @@ def go_back(
             after[i] += below + share * (left_usd[t, low + 1] - below) + value[t, i]
             value[t, i] = after[i]
         for d in range(len(shape)):
-            one = stride[d]
-            block = shape[d] * one
-            for begin in range(0, total, block):
-                for none in range(begin, begin + one):
+            one, launch = np.uint64(stride[d]), launch_usd[d, t]  # unsigned, because a place may not count from the end
+            for begin in range(0, total, shape[d] * stride[d]):
+                for none in range(begin, begin + stride[d]):
                     # Reducing is free: take the best of as many or fewer. Then of more, at the price of their launches.
-                    best = after[none]
-                    for i in range(none + one, none + block, one):
+                    i = np.uint64(none)
+                    best = after[i]
+                    for _ in range(1, shape[d]):
+                        i += one
                         best = min(best, after[i])
                         after[i] = best
-                    if launch_usd[d, t] < np.inf:
-                        for i in range(none + block - 2 * one, none - 1, -one):
-                            best = min(best + launch_usd[d, t], after[i])
+                    if launch < np.inf:
+                        for _ in range(1, shape[d]):
+                            i -= one
+                            best = min(best + launch, after[i])
                             after[i] = best
 
 
