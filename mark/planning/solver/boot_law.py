@@ -130,24 +130,35 @@ def _worth(program: Program, ahead: int) -> FloatArray:
     In units of the rent of the cheapest capacity. New capacity stands on the levels by which the load grows in step t,
     and on those of one more instance at least. A level is needed where it saves more than that rent.
     """
-    overflow, spacing, steps = program.overflow_usd, program.spacing_rps, program.steps
+    worth = np.zeros((program.steps, ahead))
     bought = (program.usd_per_step > 0.0) & (program.most > program.running)
-    if not bought.any():
-        return np.zeros((steps, ahead))
-    per_rps = np.where(bought, program.usd_per_step / program.capacity_rps, np.inf)
-    cheapest = int(per_rps.argmin())
-    rent = float(per_rps[cheapest]) * spacing  # of a level
-    needed = (overflow[:, :-1] - overflow[:, 1:] > rent).sum(axis=1)  # a level saves no more than the one below
-    below = np.minimum(needed, np.append(needed[0], needed[:-1]))
-    width = np.maximum(needed - below, float(program.capacity_rps[cheapest]) / spacing)
-    then = np.minimum(np.arange(steps)[:, None] + np.arange(ahead), steps - 1)
-    saved = overflow[then, below[:, None]] - _at(overflow, then, (below + width)[:, None])
-    return np.asarray(saved / (width * rent)[:, None])
+    if bought.any():
+        per_rps = np.where(bought, program.usd_per_step / program.capacity_rps, np.inf)
+        cheapest, spacing = int(per_rps.argmin()), program.spacing_rps
+        rent = float(per_rps[cheapest]) * spacing  # of a level
+        _fill_worth(
+            np.ascontiguousarray(program.overflow_usd), rent, float(program.capacity_rps[cheapest]) / spacing, worth
+        )
+    return worth
 
 
-def _at(overflow: FloatArray, steps: IntArray, levels: FloatArray) -> FloatArray:
-    """Return overflow (T, K + 1) in `steps` at `levels`, which broadcast: linear between, constant beyond the last."""
-    levels = np.minimum(levels, overflow.shape[1] - 1.0)
-    low = np.minimum(levels.astype(np.int64), overflow.shape[1] - 2)
-    below = overflow[steps, low]
-    return np.asarray(below + (levels - low) * (overflow[steps, low + 1] - below))
+@compiled
+def _fill_worth(overflow: FloatArray, rent: float, least: float, worth: FloatArray) -> None:
+    """Fill `_worth` for overflow (T, K + 1); an instance has `least` levels."""
+    steps, ahead = worth.shape
+    last = overflow.shape[1] - 1
+    before = 0
+    for t in range(steps):
+        needed = 0  # a level saves no more than the one below
+        for k in range(last):
+            needed += overflow[t, k] - overflow[t, k + 1] > rent
+        below = min(needed, before) if t > 0 else needed
+        before = needed
+        width = max(float(needed - below), least)
+        above = min(below + width, float(last))
+        low = min(int(above), last - 1)
+        for i in range(ahead):
+            then = min(t + i, steps - 1)
+            left = overflow[then, low]
+            left += (above - low) * (overflow[then, low + 1] - left)  # linear between levels
+            worth[t, i] = (overflow[then, below] - left) / (width * rent)
