@@ -132,8 +132,10 @@ _SCALES = (
 _FACTOR = re.compile(
     r"[x\u00d7*]\s?(?:10+|1?[km])\b|/\s?1?k\b|(?<![\w.])1[,. ]?000(?!\w)|(?<!\w)1e\d+\b|\b1\s?:\s?10+\b|[\u03b4\u2206]"
 )
-# Functions of Graphite that make other numbers of requests, or a statistic of the numbers of some time.
-_CHANGED = re.compile(r"\b(?:scale|offset|add|invert|pow|log(?:arithm)?|squareroot|exp|(?:multiply|divide|diff)\w*)\(")
+# Functions of Graphite and Kibana that make other numbers, or a statistic of the numbers of some time.
+_CHANGED = re.compile(
+    r"\b(?:scale|offset|add|invert|pow|log(?:arithm)?|squareroot|exp|dt|(?:multiply|divide|diff|overall)\w*)\("
+)
 _BY_STATISTIC = re.compile(r",\s*['\"](?:avg|average|mean|max|min|median|last|p\d+)\w*['\"]")
 _BRACKETED = re.compile(r"(?<![\w.])[(\[]\s*(\w{1,3}\.?|[^()\[\]]*\d[^()\[\]]*)\s*[)\]]")  # a unit, such as `(k)`
 _SQUARE = re.compile(r" \[([^\]\d$]*|10\^[36])\]")  # a unit; the range of a query has other digits
@@ -164,6 +166,7 @@ _LINES = re.compile(r"\}\s*([|!][^\[]*)\[")  # the pipeline of a query of Loki, 
 _FILTER = re.compile(r"[|!][=~]|\|\s*(?!__error)\w+\s*[=!<>]")
 _NOT = re.compile(r"![=~]\s*(?:\"[^\"]*\"|`[^`]*`)")
 _AS = re.compile(r"\.as_(rate|count)\(\)")  # Datadog's queries
+_SIGN = re.compile(r"[-+*/]\s*[\w(]")
 _ROLLUP = re.compile(
     r"\.rollup\(\W*(?!sum\b)[a-z]|\b(?:ewma|median|moving|autosmooth|anomalies|forecast|outliers)\w*\("
 )
@@ -270,6 +273,8 @@ def _of_name(name: str) -> Meaning:
     if (datadog := _AS.search(name)) is not None:
         if _ROLLUP.search(name):
             return Meaning(Kind.STATISTIC)
+        if _SIGN.search(name[datadog.end() :]):
+            return Meaning(Kind.UNCLEAR)  # a part of a sum, or of another time
         name = name[: datadog.start()] + (" per second" if datadog[1] == "rate" else " count")
     bare = _BRACES.sub("", name)
     if len([part for part in _DASH.split(bare) if _words(part).roles & _THINGS]) < 2:

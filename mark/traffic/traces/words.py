@@ -58,10 +58,11 @@ ENGLISH: Mapping[Role, str] = {
         key large small slow fast late priority weekend night sampled test tests synthetic warmup canary preflight
         health probe unique distinct allowed blocked denied duplicate unhealthy non not without""",
     Role.LIMIT: "from by with via in to over under above below through than where on at",
-    Role.OTHER: """forecast forecasts forecasted predicted expected planned goal budget limit quota threshold capacity
-        baseline retry retries retried throttling normalized normalised previous prev shadow mirrored replayed remaining
-        available yesterday prior ago exec execs client outgoing outbound egress db database dns sql mysql postgres
-        postgresql redis mongo mongodb memcached dynamodb promhttp resource slo sla""",
+    Role.OTHER: """forecast forecasts forecasted predicted expected planned goal budget limit quota threshold
+        capacity baseline retry retries retried throttling normalized normalised previous prev shadow mirrored
+        replayed remaining available yesterday prior ago before shift timeshift exec execs client outgoing outbound
+        egress db database dns sql mysql postgres postgresql redis mongo mongodb memcached dynamodb promhttp resource
+        slo sla""",
     Role.MEASURE: """gc packet packets cx flow flows switches visible evaluations restarts scrape scrapes reconcile
         sessions visitors load lines interrupts faults forks alerts port id pid line level connection connections cpu
         memory mem disk version user users host hosts instances replicas nodes pods age threads vus tokens token price
