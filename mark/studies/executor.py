@@ -12,12 +12,13 @@ import signal
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
-from typing import ClassVar, Protocol, TypeVar
+from multiprocessing.queues import SimpleQueue
+from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
 from mark.domain.errors import MarkError
 
@@ -55,6 +56,12 @@ class HereExecutor:
         return [work(task, part_of(progress, place, len(tasks))) for place, task in enumerate(tasks)]
 
 
+class _Pool(NamedTuple):
+    processes: ProcessPoolExecutor
+    others: set[BaseProcess]  # other children of this process
+    shares: SimpleQueue[tuple[int, float]]  # the finished share of a task, by its place
+
+
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class ProcessExecutor:
     """Runs tasks in at most `workers` local processes. A script that uses it needs the usual `__main__` guard.
@@ -64,7 +71,7 @@ class ProcessExecutor:
     """
 
     workers: int
-    _idle: list[tuple[ProcessPoolExecutor, set[BaseProcess]]] = field(default_factory=list, compare=False, repr=False)
+    _idle: list[_Pool] = field(default_factory=list, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         weakref.finalize(self, _shut_down, self._idle)
@@ -72,40 +79,49 @@ class ProcessExecutor:
     def map(self, work: Callable[[T, Share | None], R], tasks: Sequence[T], progress: Share | None = None) -> list[R]:
         if min(self.workers, len(tasks)) <= 1:
             return HereExecutor().map(work, tasks, progress)
-        pool, before = self._idle.pop() if self._idle else self._pool()
+        pool = self._idle.pop() if self._idle else self._pool()
         results: dict[int, R] = {}
+        shares = [0.0] * len(tasks)
         try:
             # Starting the longest task first would balance best, but durations are not known beforehand.
             with no_interrupt():
-                places = {pool.submit(portable, work, task): place for place, task in enumerate(tasks)}
-            for future in as_completed(places):
-                results[places[future]] = future.result()
+                places = {pool.processes.submit(_telling, work, task, place): place for place, task in enumerate(tasks)}
+            waiting = set(places)
+            while waiting:
+                ended, waiting = wait(waiting, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
+                while not pool.shares.empty():
+                    place, share = pool.shares.get()
+                    shares[place] = share
+                for future in ended:
+                    results[places[future]] = future.result()
+                    shares[places[future]] = 1.0
                 if progress is not None:
-                    progress(len(results) / len(tasks))
+                    progress(sum(shares) / len(tasks))
         except BaseException as error:
             # Ctrl-C on a terminal reaches the children too; a signal to this process alone, or an error of a task, does
             # not.
-            for child in set(multiprocessing.active_children()) - before:
+            for child in set(multiprocessing.active_children()) - pool.others:
                 child.terminate()
-            pool.shutdown(cancel_futures=True)
+            pool.processes.shutdown(cancel_futures=True)
             if isinstance(error, BrokenProcessPool):
                 raise MarkError(_LOST) from error
             raise
-        self._idle.append((pool, before))
+        self._idle.append(pool)
         return [results[place] for place in range(len(tasks))]
 
-    def _pool(self) -> tuple[ProcessPoolExecutor, set[BaseProcess]]:
-        """Return a new pool, which starts processes as it needs them, and the other children of this process."""
+    def _pool(self) -> _Pool:
+        """Return a new pool, which starts processes as it needs them."""
         # Spawned, because forking a process that has threads (a progress bar's) may hang.
         context = multiprocessing.get_context("spawn")
         others = set(multiprocessing.active_children())
-        return ProcessPoolExecutor(self.workers, mp_context=context, initializer=_begin), others
+        shares: SimpleQueue[tuple[int, float]] = context.SimpleQueue()
+        return _Pool(ProcessPoolExecutor(self.workers, context, _begin, (shares,)), others, shares)
 
 
-def _shut_down(idle: list[tuple[ProcessPoolExecutor, set[BaseProcess]]]) -> None:
+def _shut_down(idle: list[_Pool]) -> None:
     """Wait until the processes have ended: a pool that ends by itself may still do so while Python exits, and fails."""
-    for pool, _ in idle:
-        pool.shutdown()
+    for pool in idle:
+        pool.processes.shutdown()
 
 
 HERE: StudyExecutor = HereExecutor()
@@ -123,16 +139,29 @@ def part_of(progress: Share | None, place: int, tasks: int) -> Share | None:
     return None if progress is None else (lambda share: progress((place + share) / tasks))
 
 
-def portable(work: Callable[[T, Share | None], R], task: T) -> R:
+def portable(work: Callable[[T, Share | None], R], task: T, progress: Share | None = None) -> R:
     """Return the result of `work` or raise its error; an error that cannot be pickled becomes a RuntimeError."""
     try:
-        return work(task, None)
+        return work(task, progress)
     except Exception as error:
         try:
             pickle.loads(pickle.dumps(error))
         except Exception:
             raise RuntimeError(f"{type(error).__name__}: {error}") from error
         raise
+
+
+def _telling(work: Callable[[T, Share | None], R], task: T, place: int) -> R:
+    """Do `portable` in a worker, and tell the parent each further hundredth that is done of the task."""
+    told = 0.0
+
+    def tell(share: float) -> None:
+        nonlocal told
+        if share >= told + 0.01:
+            told = share
+            _SHARES[0].put((place, share))
+
+    return portable(work, task, tell)
 
 
 @contextmanager
@@ -160,11 +189,16 @@ def no_interrupt() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
-def _begin() -> None:
+_SHARES: list[SimpleQueue[tuple[int, float]]] = []  # the pool's, in a worker only
+_LOOK_S = 0.25
+
+
+def _begin(shares: SimpleQueue[tuple[int, float]]) -> None:
     """Prepare a worker: Ctrl-C ends it silently, because the parent reports, and it ends with its parent.
 
     Without that it would wait forever for tasks, because it holds both ends of the pipe that they come through.
     """
+    _SHARES.append(shares)
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):

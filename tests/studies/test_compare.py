@@ -52,7 +52,8 @@ def test_two_processes_give_what_one_gives() -> None:
     alone = run_all(requests)
     spread = run_all(requests, executor=ProcessExecutor(2), progress=shares.append)
     assert [r.as_json() | {"speed": None} for r in alone] == [r.as_json() | {"speed": None} for r in spread]
-    assert shares == [pytest.approx(1 / 3), pytest.approx(2 / 3), 1.0]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
 
 
 def test_runs_with_the_same_forecasts_are_one_task() -> None:

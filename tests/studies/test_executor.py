@@ -88,6 +88,27 @@ def test_answers_come_in_the_order_of_the_tasks(place: StudyExecutor) -> None:
     assert place.map(squared, []) == []
 
 
+def waiting(task: str, progress: Share | None = None) -> None:
+    """Tell that half is done, and end when the parent has heard it."""
+    assert progress is not None
+    progress(0.5)
+    while not Path(task).exists():
+        time.sleep(0.01)
+
+
+def test_shares_of_running_tasks_are_told(tmp_path: Path) -> None:
+    shares: list[float] = []
+
+    def tell(share: float) -> None:
+        shares.append(share)
+        if share == 0.5:
+            (tmp_path / "heard").touch()
+
+    ProcessExecutor(2).map(waiting, [str(tmp_path / "heard")] * 2, tell)
+    assert 0.5 in shares
+    assert shares[-1] == 1.0
+
+
 def process_id(task: int, progress: Share | None = None) -> int:
     return os.getpid()
 
