@@ -56,6 +56,7 @@ _MOST_BEFORE = 100  # lines of start-up before a file's first request
 _MOST_KEPT = 2_000_000  # requests kept in memory; more are read from their sorted file
 _MOST_NAMED = 5
 _LONGEST_LINE = 1 << 14  # bytes of a request
+_REPEATED = re.compile(rb"message repeated (\d+) times: \[")  # by rsyslog
 _PAIRS = 1 << 20  # bytes of a file that show whether each request has two lines
 _SECOND_US = 1_000_000
 # Prefixes of Kubernetes' node logs and of docker compose.
@@ -420,6 +421,9 @@ class _Log:
         try:
             all_lines = head.split(b"\n")
             texts = [all_lines[i] for i in good]
+            if (repeated := _REPEATED.search(head)) is not None:
+                what = f"a line stands for {repeated[1].decode()} requests: `log_filter` line=* counts each once"
+                raise BadInput(f"{what}, and line!=*repeated* leaves them out", "")
             if isinstance(lines, JsonLog):
                 rows = lines.rows(head)
                 refuse_two_objects([rows[i] or {} for i in good], seconds)

@@ -35,7 +35,7 @@ CUMULATIVE = re.compile(r"(?:aggregation_temporality_)?cumulative", re.IGNORECAS
 _DELTA = re.compile(r"(?:aggregation_temporality_)?delta", re.IGNORECASE)
 _GAUGES = frozenset(["gauge", "histogram", "summary", "distribution", "percentage", "percent", "duration"])
 _SAMPLE = re.compile(
-    r"(?:item|sample)count|weight|batch(?:size|len(?:gth)?)|(?:n|num(?:berof)?)(?:items|requests|samples)|(?:n|num(?:berof)?)?(?:inputs|instances|prompts)"
+    r"(?:item|sample)count|weight|repeat(?:s|count)?|batch(?:size|len(?:gth)?)|(?:n|num(?:berof)?)(?:items|requests|samples)|(?:n|num(?:berof)?)?(?:inputs|instances|prompts)"
     r"|(?:\w*traces)?sampl(?:e|es|ed|ing)(?:rate|ratio|interval|factor|fraction|every|weight"
     r"|probability|percentage|percent)?"
 )

@@ -727,3 +727,13 @@ def test_a_filter_knows_the_fields_of_a_format(tmp_path: Path, name: str, field:
     else:
         with pytest.raises(BadInput, match="no lines match"):
             open_trace(path, log_filter=(field, value))
+
+
+def test_lines_that_syslog_repeated_ask(tmp_path: Path) -> None:
+    lines = [f"web nginx: {combined(k)}" for k in range(130)]
+    lines[70] = f"web nginx: message repeated 5 times: [ {combined(70).strip()}]\n"
+    path = written(tmp_path, "".join(lines), "a.log")
+    with pytest.raises(BadInput, match=r"a line stands for 5 requests: .*line=\* counts each once"):
+        open_trace(path)
+    assert open_trace(path, log_filter=("line", "*")).rows == 130
+    assert open_trace(path, log_filter=("line!", "*repeated*")).rows == 129
