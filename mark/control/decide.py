@@ -350,7 +350,7 @@ class Decider:
         believed = condition_on_rate(believed, seen_rps)
         state = replace(state, believed=believed, believed_s=s.now_s, surprised_s=s.now_s)
         return self._ask_again(
-            state, seen_rps, f"{self._resolved.service.unit.per_s(seen_rps, '.0f')} seen", shrink=False
+            state, seen_rps, f"{self._resolved.service.unit.per_s(seen_rps, '.0f')}, above the forecast", shrink=False
         )
 
     def _upkeep(self, s: Snapshot, state: ControllerState) -> Decided:

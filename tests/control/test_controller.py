@@ -715,7 +715,7 @@ def test_more_arrivals_than_planned_for_are_planned_for_at_once() -> None:
     bench = surprised([50.0, 50.0])
     assert bench.cloud.fleet().live() == {A: 3, OD: 1}
     assert bench.controller.last_plan is not None
-    assert bench.controller.last_plan.notes == ("planned again: 50 requests/s seen",)
+    assert bench.controller.last_plan.notes == ("planned again: 50 requests/s, above the forecast",)
     forecast = bench.planner.contexts[-1].forecast
     assert forecast is not None
     assert forecast.mean_rps[:, 0] == pytest.approx([50.0, 50.0])

@@ -306,9 +306,8 @@ def _while_held(explained: Explanation) -> list[str]:
         if not shorter or explained.committed_usd_per_hour > 0.0:
             return []
         return [
-            "the dollars of an alternative follow its fleet, which lets unneeded instances go and launches missing "
-            f"ones within the {duration(weighed.over_s)} ({shorter[0]}/h if it were kept); the reasons suppose a fleet "
-            "that stays"
+            "the alternatives assume that unneeded instances end and missing ones are launched within the "
+            f"{duration(weighed.over_s)} ({shorter[0]}/h if it were kept); the reasons assume that the fleet stays"
         ]
     return [
         f"$/h of fleets are expected spending over the next {duration(weighed.over_s)}, in which instances come and go "

@@ -142,7 +142,7 @@ def test_an_alternative_below_the_price_of_its_fleet_says_why() -> None:
     assert "unneeded" not in words(replace(shown, weighed=replace(shown.weighed, alternatives=())))
     one_more = replace(shown.weighed.chosen, label="one c5.large more", counts={C5: 3}, instances_usd_per_hour=0.172)
     text = words(replace(shown, weighed=replace(shown.weighed, alternatives=(one_more,))))
-    assert "lets unneeded instances go and launches missing ones" in text
+    assert "assume that unneeded instances end and missing ones are launched" in text
     assert "(one c5.large more, $0.26/h if it were kept)" in text
 
 
