@@ -62,7 +62,7 @@ SLOT = np.dtype(
 MEMBER = np.dtype(
     [
         ("arrival_s", np.float64),
-        ("promise_s", np.float64),  # promised latency of the answer; infinite: it fills the batch
+        ("promise_s", np.float64),  # promised latency of the answer; infinite: none
         ("request", np.int64),
     ]
 )
@@ -111,6 +111,7 @@ class StageRules(NamedTuple):
     routing: int
     bouncers: bool
     late: int  # destination of requests that are late everywhere (`mark.domain.rules.admission`)
+    late_share: float  # requests that a replica may queue late, per request; 0: none
 
 
 class ArrivalTimes(NamedTuple):
@@ -168,6 +169,7 @@ class Stage(NamedTuple):
     played_s: Floats  # [C] scratch space for playing closed batches through
     gateway: Floats  # [2] when it last forgot, its budget of second attempts; empty unless routing is GATEWAY
     learned: Records  # [S] of LEARNED; empty as above
+    late_left: Floats  # [S] late requests that a replica may still queue
     least: Floats  # [1] probability of being in time below which a function that is in time gets a request; 0: never
 
 

@@ -61,7 +61,7 @@ from mark.kernel.copies import (
 )
 from mark.kernel.departures import BY_FUNCTION, CHUNK, REFUSED, Departures, depart
 from mark.kernel.records import batch_s, of_kind, of_member, of_slot
-from mark.kernel.service_loop import passed_on
+from mark.kernel.service_loop import earn_late, passed_on, queued_late
 from mark.kernel.tree import ROOT, first_leaf, set_leaf
 
 _destination = compiled(admission.destination)
@@ -602,7 +602,7 @@ def _send(
     rules: StageRules,
 ) -> None:
     """Send a copy to the replica that routing chooses now or to a function, or refuse it."""
-    routing, bouncers, late = rules
+    routing, bouncers, late, late_share = rules
     place, copy = _place_of(cp, member)
     besides = cp.slot[place, 0] if hedges else -1
     if routing == GATEWAY:
@@ -630,19 +630,26 @@ def _send(
         if slot >= 0:
             latency = loop.expected_latency_s(st, slot, now_s)
             horizon = min(limit_s, of_kind(st, of_slot(st, slot).kind).horizon_s)
+            earn_late(st, slot, late_share)
             if passed_on(st, pool, slot, now_s, latency, horizon):
                 latency = INF
         cp.slot[place, copy] = slot
         cp.sent_s[place, copy] = now_s
-        if slot >= 0 and (not bouncers or _in_time(latency, horizon)):
+        admitted = slot >= 0 and (not bouncers or _in_time(latency, horizon))
+        promise = horizon if bouncers else INF
+        function = INF
+        if not admitted:
+            function = function_environments.latency_s(pool, now_s)
+            warm = min(function, pool.value[WARM_S]) if function < INF else INF
+            if _destination(latency, warm, horizon, late) == _FUNCTION:
+                admitted, promise = queued_late(st, slot, latency, warm, horizon, late_share), INF
+                if not admitted:
+                    break
+        if admitted:
             cp.state[place, copy] = WAITING
             cp.in_flight[slot] += 1
-            _queue(st, cp, slot, now_s, member, horizon if bouncers else INF)
+            _queue(st, cp, slot, now_s, member, promise)
             return
-        function = function_environments.latency_s(pool, now_s)
-        warm = min(function, pool.value[WARM_S]) if function < INF else INF
-        if _destination(latency, warm, horizon, late) == _FUNCTION:
-            break
         cp.state[place, copy] = ENDED
         if routing == GATEWAY and slot >= 0:
             other = _another(st, cp, slot, now_s, copy == 0)

@@ -176,12 +176,13 @@ def takes_another(st: Stage, slot: int, kind: int, size: int, start: float, mixe
     """Return whether one more request may join a replica's open batch of `size`, which is to start at `start`."""
     row = of_kind(st, kind)
     # Use the latest start that the batch may have, because even the request that fills it may come at the window's end.
-    # A request that was accepted late cannot lose its promise, but later requests may.
+    # A request that was accepted late has no promise or cannot lose it, but later requests may.
     answer = start + batch_s(st, kind, size) + row.overhead_s
     oldest = 0
-    while oldest < size - 1 and not _in_time(
-        answer - of_member(st, slot, oldest).arrival_s, of_member(st, slot, oldest).promise_s
-    ):
+    while oldest < size - 1:
+        one = of_member(st, slot, oldest)
+        if one.promise_s < INF and _in_time(answer - one.arrival_s, one.promise_s):
+            break
         oldest += 1
     if mixed:  # otherwise the oldest has the earliest deadline
         for i in range(oldest + 1, size):

@@ -33,6 +33,8 @@ from mark.kernel.records import of_kind, of_slot
 
 _destination = compiled(admission.destination)
 _in_time = compiled(admission.in_time)
+_late_budget = compiled(admission.late_budget)
+_queues_late = compiled(admission.queues_late)
 _grown = compiled(second_attempts.grown)
 _FUNCTION = admission.FUNCTION
 
@@ -46,6 +48,25 @@ def passed_on(st: Stage, pool: FunctionPool, slot: int, now_s: float, latency_s:
         and function_environments.is_in_time(pool, now_s, horizon_s)
         and loop.doubtful(st, slot, now_s, horizon_s)
     )
+
+
+@compiled
+def earn_late(st: Stage, slot: int, late_share: float) -> None:
+    """Add a request's part to the replica's budget of late requests."""
+    if late_share > 0.0:
+        st.late_left[slot] = _late_budget(st.late_left[slot], late_share)
+
+
+@compiled
+def queued_late(st: Stage, slot: int, latency_s: float, function_s: float, horizon_s: float, late_share: float) -> bool:
+    """Return whether a replica queues a request that is late everywhere, and count the request in its budget."""
+    if late_share == 0.0 or slot < 0 or _in_time(function_s, horizon_s):
+        return False
+    if st.kinds.variation[of_slot(st, slot).kind] == 0.0:
+        return False
+    left = st.late_left[slot]
+    st.late_left[slot] = _late_budget(left, -1.0)
+    return bool(_queues_late(left, latency_s, function_s, horizon_s))
 
 
 @compiled
@@ -63,7 +84,9 @@ def _through(
     Returns the position of the next.
     """
     arrivals_s, limit_s, mixed = arrivals
-    routing, bouncers, late = rules
+    routing, bouncers, late, late_share = rules
+    if mixed:  # a call of a pipeline is refused if it is late
+        late_share = 0.0
     i = first
     end = arrivals_s.shape[0]
     while i < end and out.rows[0] < CHUNK and st.counter[CROWDED] == 0:
@@ -85,6 +108,7 @@ def _through(
             if slot >= 0:
                 latency = loop.expected_latency_s(st, slot, now)
                 horizon = min(horizon, of_kind(st, of_slot(st, slot).kind).horizon_s)
+                earn_late(st, slot, late_share)
                 if passed_on(st, pool, slot, now, latency, horizon):
                     latency = INF
             else:
@@ -96,6 +120,9 @@ def _through(
             # A cold start cannot be foreseen, so a bouncer assumes the warm latency.
             warm = min(function, pool.value[WARM_S]) if function < INF else INF
             if _destination(latency, warm, horizon, late) == _FUNCTION:
+                if queued_late(st, slot, latency, warm, horizon, late_share):
+                    loop.place(st, out, slot, now, request, INF, mixed)
+                    break
                 function_environments.answer(pool, out, request, now, function)
                 if slot >= 0:
                     loop.in_flight_until(st, slot, now, now + function)

@@ -15,7 +15,7 @@ from mark.domain.faults import NO_FAULTS, Faults
 from mark.domain.function_offer import FunctionCalls
 from mark.domain.profile import Candidate
 from mark.domain.rules import second_attempts
-from mark.domain.rules.admission import FUNCTION
+from mark.domain.rules.admission import FUNCTION, in_time
 from mark.domain.rules.capacity_classes import class_weights
 from mark.domain.service import FunctionUse
 from mark.kernel import function_environments, known, learned, loop, service_loop
@@ -74,12 +74,14 @@ class Admission:
 
     Requests that are late everywhere go to `late` (`mark.domain.rules.admission`). If service times vary, a request
     goes to a function that is in time if a replica is in time with a lower probability than `least_in_time`
-    (`least_probability`, there). `horizons_s` limits the latency that each candidate's bouncers promise (spot).
+    (`least_probability`, there). If the function is late, such a replica may queue `late_share` late requests per
+    request (`queues_late`, there). `horizons_s` limits the latency that each candidate's bouncers promise (spot).
     """
 
     bouncers: bool = True
     late: int = FUNCTION
     least_in_time: float = 0.0
+    late_share: float = 0.0
     horizons_s: Sequence[float] | None = None
 
 
@@ -118,7 +120,9 @@ class StageSimulation:
         # Without slow or hanging replicas a gateway has nothing to learn.
         learns = routing in LEARNING and (faults.slows or faults.hangs)
         self._routing = GATEWAY if learns else ROUTING[routing]
-        self._rules = StageRules(self._routing, admission.bouncers, admission.late)
+        is_late = function is not None and not in_time(function.warm_s, accounts.rt_max_s)
+        late_share = admission.late_share if is_late and admission.bouncers else 0.0
+        self._rules = StageRules(self._routing, admission.bouncers, admission.late, late_share)
         self._kept: list[Departures] | None = [] if keep else None
         self._lost = Lost() if faults.crashes else None
         self._second_attempts, self._arrived_then = second_attempts.BURST, 0
@@ -129,6 +133,8 @@ class StageSimulation:
         check_candidates(self._candidates, self._horizons_s, self._class_of)
         if not 0.0 <= admission.least_in_time <= 1.0:
             raise BadInput("a probability lies between 0 and 1", "least_in_time", admission.least_in_time)
+        if not 0.0 <= admission.late_share <= 1.0:
+            raise BadInput("a share lies between 0 and 1", "late_share", admission.late_share)
         self._since_s = 0.0  # no arrival comes earlier
         self._added: set[int] = set()
         groups = max(self._class_of, default=-1) + 1 if self._routing == ALB else 0
@@ -168,6 +174,7 @@ class StageSimulation:
             played_s=np.zeros(most_workers),
             gateway=gateway,
             learned=knowledge,
+            late_left=np.zeros(0),
             least=np.array([admission.least_in_time if admission.bouncers and varies else 0.0]),
         )
         self._out = buffer(CHUNK + 1, self._has_rows)
@@ -192,6 +199,7 @@ class StageSimulation:
         own = self._st.slots[number]
         own["kind"], own["free_s"], own["open_size"] = kind, at_s, 0
         self._st.worker_free_s[number, :] = at_s
+        self._st.late_left[number] = 0.0
         self._forget_batches(number)
         if self._routing == GATEWAY and number not in self._ready:
             self._introduce(number, at_s)
@@ -461,6 +469,7 @@ class StageSimulation:
             queues=_padded(st.queues, more),
             batches=_padded(st.batches, more),
             learned=_padded(st.learned, more if self._routing == GATEWAY else 0),
+            late_left=_padded(st.late_left, more),
         )
         self._st.slots["leaf"][have:] = -1
         self._st.slots["flight_next_s"][have:] = INF

@@ -15,7 +15,7 @@ from mark.domain.bill import Bill
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market
-from mark.domain.rules.admission import LATE, least_probability
+from mark.domain.rules.admission import LATE, late_share, least_probability
 from mark.domain.rules.capacity_classes import capacity_classes
 from mark.kernel.accounting import Accounting
 from mark.kernel.hedged_stage import HedgedStage
@@ -90,6 +90,7 @@ def stage_of(
             bouncers=policy.bouncers,
             late=LATE[resolved.service.late],
             least_in_time=least_probability(resolved.slo.attainment),
+            late_share=late_share(resolved.slo.attainment),
             horizons_s=[
                 min(rt_max_s, INTERRUPTION_NOTICE_S) if offer.market is Market.SPOT else rt_max_s
                 for offer in resolved.offers

@@ -82,6 +82,7 @@ class HedgedWorld(World):
         latency = admission.NEVER_S
         if best is not None:
             best.asked.append(request)
+            best.late_left = admission.late_budget(best.late_left, case.late_share)
             latency = best.completion_s() - now + best.reserve_s() + best.margin_s()
             if admission.in_time(latency, case.rt_max_s) and self.passed_on(best, case.rt_max_s):
                 latency = admission.NEVER_S
@@ -92,6 +93,10 @@ class HedgedWorld(World):
         by_function = self.environments.latency_s()
         promised = case.function.warm_s if case.function and by_function < admission.NEVER_S else admission.NEVER_S
         if admission.destination(latency, promised, case.rt_max_s, case.late) == admission.FUNCTION:
+            if best is not None and self.queues_late(best, latency, promised):
+                copy.state = WAITS
+                best.take(request, admission.NEVER_S)
+                return
             self.environments.call(by_function)
             if best is None:
                 self.settle(request, BY_FUNCTION, now, now + by_function)

@@ -103,6 +103,7 @@ class Case:
     classes: tuple[int, ...] = ()  # by candidate; empty: all in one
     faults: Faults = NO_FAULTS
     least: float = 0.0  # probability of being in time below which a function that is in time gets a request
+    late_share: float = 0.0  # requests that a replica may queue late, per request, if the function is late
 
 
 @dataclass
@@ -208,6 +209,7 @@ class Replica:
         self.closed: deque[Batch] = deque()
         self.open: Batch | None = None
         self.asked: list[int] = []  # requests that came here
+        self.late_left = 0.0  # late requests that may still queue here
         self.troubles = Troubles(world.case.faults, world.case.seed, number)
         self.crashed = False
         self.group = world.case.classes[candidate] if world.case.classes else 0
@@ -329,7 +331,8 @@ class Replica:
         """Return whether one more request may join a batch that starts at this time."""
         size = len(batch.members)
         answer = start + self.service_s(size) + self.kind.overhead_s
-        in_time = [m for m in batch.members if admission.in_time(answer - m[1], m[2])]
+        promised = [m for m in batch.members[:-1] if m[2] < admission.NEVER_S] + batch.members[-1:]
+        in_time = [m for m in promised if admission.in_time(answer - m[1], m[2])]
         _, first_s, within_s = min(in_time, key=lambda m: m[1] + m[2], default=batch.members[-1])
         return batching.joins(
             start,
@@ -500,6 +503,7 @@ class World:
         horizon = limit if case.bouncers else admission.NEVER_S
         if best is not None:
             best.asked.append(request)
+            best.late_left = admission.late_budget(best.late_left, case.late_share)
         latency = admission.NEVER_S if best is None else best.completion_s() - now + best.reserve_s() + best.margin_s()
         if best is not None and admission.in_time(latency, horizon) and not self.passed_on(best, horizon):
             self.outcome.promised.append(request)
@@ -511,6 +515,9 @@ class World:
         if best is not None and admission.in_time(latency, horizon):
             latency = admission.NEVER_S  # passed on
         if admission.destination(latency, promised, limit, case.late) == admission.FUNCTION:
+            if best is not None and not case.limits_s and self.queues_late(best, latency, promised):
+                best.take(request, admission.NEVER_S)
+                return
             self.environments.call(by_function)
             self.answer(request, BY_FUNCTION, now, now + by_function)
             if self.balancer is not None and best is not None:
@@ -523,6 +530,13 @@ class World:
                 self.ask(request, self.replicas[other])
                 return
         self.answer(request, REFUSED, now, np.inf)
+
+    def queues_late(self, replica: Replica, latency_s: float, function_s: float) -> bool:
+        """Return whether a request that the function would not answer in time either stays on the replica."""
+        if admission.in_time(function_s, self.case.rt_max_s) or not self.case.bouncers or replica.kind.sigma == 0.0:
+            return False
+        left, replica.late_left = replica.late_left, admission.late_budget(replica.late_left, -1.0)
+        return admission.queues_late(left, latency_s, function_s, self.case.rt_max_s)
 
     def passed_on(self, replica: Replica, horizon_s: float) -> bool:
         """Return whether a function gets a request that the replica expects to answer in time."""

@@ -44,7 +44,9 @@ def hedged(case: Case, after_s: float, keep: bool = True) -> HedgedStage:
         case.candidates,
         hedge_after_s=after_s,
         accounts=Accounting(rt_max_s=case.rt_max_s, end_s=END_S),
-        admission=Admission(bouncers=case.bouncers, late=case.late, least_in_time=case.least),
+        admission=Admission(
+            bouncers=case.bouncers, late=case.late, least_in_time=case.least, late_share=case.late_share
+        ),
         function=case.function,
         routing=case.routing,
         seed=case.seed,

@@ -26,7 +26,9 @@ def empty_stage(case: Case) -> StageSimulation:
     return StageSimulation(
         case.candidates,
         accounts=Accounting(rt_max_s=case.rt_max_s, end_s=END_S),
-        admission=Admission(bouncers=case.bouncers, late=case.late, least_in_time=case.least),
+        admission=Admission(
+            bouncers=case.bouncers, late=case.late, least_in_time=case.least, late_share=case.late_share
+        ),
         function=case.function,
         routing=case.routing,
         seed=case.seed,
@@ -109,7 +111,7 @@ def cases(
     overflow = None
     if draw(st.booleans()):
         overflow = function(
-            max(tick, ticks(1, 12)),
+            max(tick, ticks(1, 60)),
             ticks(0, 20),
             concurrency=draw(st.integers(1, 6)),
             ramp_per_10s=10.0 * draw(st.sampled_from([0.125, 1.0, 64.0])),
@@ -136,6 +138,7 @@ def cases(
         tuple(draw(st.integers(0, 3)) for _ in candidates) if draw(st.booleans()) else (),
         draw(faults(tick * unit)) if faulty else Faults(),
         draw(st.sampled_from([0.0, 0.85, 0.95, 0.99])),
+        draw(st.sampled_from([0.0, 0.5, 1.0])),
     )
 
 

@@ -376,6 +376,8 @@ def test_a_probability_lies_between_0_and_1() -> None:
     for wrong in (-0.1, 1.1, float("nan")):
         with pytest.raises(BadInput):
             stage_of([1], np.zeros(0), least=wrong)
+        with pytest.raises(BadInput):
+            StageSimulation([CPU], accounts=Accounting(rt_max_s=0.5, end_s=1.0), admission=Admission(late_share=wrong))
 
 
 @pytest.mark.parametrize("routing", ["alb", "fewest-in-flight"])

@@ -20,6 +20,12 @@ MARGIN = 0.5
 # calls if 2 % may be late, and higher if less may. Measured over prices of 3 to 100 calls, see docs/kernel.md.
 LEAST_PROBABILITY, DOUBTS = 0.85, 2.5
 
+# Half of the requests that may be late may queue late. If all may, one fleet in eight misses its promise at a load at
+# which it kept it, see docs/designs/2026-11-28-admission-under-scatter.md.
+QUEUED_LATE = 0.5
+MOST_QUEUED_LATE = 20.0
+LONGEST_LATE = 1.25  # times RT_max
+
 
 def in_time(latency_s: float, rt_max_s: float) -> bool:
     """Return whether a request with this latency is answered within RT_max."""
@@ -82,3 +88,27 @@ def doubtful(probability: float, alone: float, least: float) -> bool:
     rarely in time would stand idle.
     """
     return probability < least * alone
+
+
+def late_share(attainment: float) -> float:
+    """Return the late requests that an instance may queue, per request, where a function would answer them late too.
+
+    A call would cost money and save none of them. This holds for service times that vary. A request that is late by
+    certain times is late for sure, and makes those behind it late.
+    """
+    return QUEUED_LATE * (1.0 - attainment)
+
+
+def late_budget(left: float, change: float) -> float:
+    """Return an instance's budget of late requests after a change: + `late_share` by a request, - 1 by a late one."""
+    return min(max(left + change, 0.0), MOST_QUEUED_LATE)
+
+
+def queues_late(left: float, instance_s: float, function_s: float, horizon_s: float) -> bool:
+    """Return whether a request that is late here and on a function queues here, for a budget of `left` late requests.
+
+    A late request costs 1 of the budget even if it is passed on. So the budget is empty under overload, when a place
+    taken by a late request is missing for one that would be in time. A request that queues late has no promise, so that
+    its batch may fill.
+    """
+    return left >= 1.0 and instance_s <= min(LONGEST_LATE * horizon_s, function_s) + TOLERANCE_S

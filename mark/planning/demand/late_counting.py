@@ -28,7 +28,7 @@ from mark.domain.arrays import FloatArray
 from mark.domain.function_offer import FunctionOffer
 from mark.domain.late_shares import LateShares
 from mark.domain.profile import Candidate
-from mark.domain.rules.admission import LATE, TOLERANCE_S, in_time, least_probability
+from mark.domain.rules.admission import LATE, TOLERANCE_S, in_time, late_share, least_probability
 from mark.domain.service import FunctionUse, ServiceConfig
 from mark.kernel.accounting import Accounting
 from mark.kernel.compiled import CACHE_DIR, sources_hash
@@ -238,8 +238,12 @@ def _count(question: _Question, instances: int, each_rps: float, requests: int, 
     stage = StageSimulation(
         [candidate],
         accounts=Accounting(rt_max_s=rt_max_s, end_s=float(arrivals_s[-1]) + 1.0),
-        admission=Admission(late=LATE["refuse"], least_in_time=least_probability(service.slo.attainment)),
-        function=question.always_warm if question.answers else None,
+        admission=Admission(
+            late=LATE[service.late],
+            least_in_time=least_probability(service.slo.attainment),
+            late_share=late_share(service.slo.attainment),
+        ),
+        function=question.always_warm if question.passes_on else None,
         routing=service.routing,
         seed=int(draws.integers(2**31)),
         keep=True,

@@ -19,8 +19,11 @@ from mark.domain.rules.admission import (
     doubtful,
     in_time,
     in_time_probability,
+    late_budget,
+    late_share,
     least_probability,
     margin_s,
+    queues_late,
 )
 
 latencies = st.one_of(st.just(NEVER_S), st.floats(0.0, 100.0))
@@ -111,3 +114,35 @@ def test_a_request_is_doubtful_compared_with_an_idle_instance() -> None:
     assert not doubtful(0.95, 0.99, 0.95)
     assert not doubtful(0.8, 0.8, 0.95)  # no instance can do better: it does not stand idle
     assert not doubtful(0.0, 1.0, 0.0)
+
+
+def test_half_of_the_allowed_late_requests_may_queue() -> None:
+    assert late_share(0.98) == pytest.approx(0.01)
+    assert late_share(0.999) == pytest.approx(0.0005)
+
+
+def test_a_late_budget_is_never_negative_and_is_bounded() -> None:
+    """Overload leaves no debt that would last after it, and calm hours save only 20 requests for a surge."""
+    left = 0.0
+    for _ in range(150):
+        left = late_budget(left, 0.01)
+    assert late_budget(left, -1.0) == pytest.approx(0.5)
+    assert late_budget(0.5, -1.0) == 0.0
+    for _ in range(10_000):
+        left = late_budget(left, 0.01)
+    assert left == 20.0
+
+
+@pytest.mark.parametrize(
+    ("left", "instance_s", "function_s", "queues"),
+    [
+        (1.0, 1.25, 1.5, True),
+        (0.99, 1.1, 1.5, False),
+        (20.0, 1.26, 1.5, False),
+        (20.0, 1.2, 1.1, False),  # the client would wait longer than for the function
+    ],
+)
+def test_a_late_request_queues_within_budget_and_time(
+    left: float, instance_s: float, function_s: float, queues: bool
+) -> None:
+    assert queues_late(left, instance_s, function_s, 1.0) == queues

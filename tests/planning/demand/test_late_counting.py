@@ -15,7 +15,7 @@ from mark.config.service_file import load_service
 from mark.domain.function_offer import FunctionOffer
 from mark.domain.late_shares import LateShares
 from mark.domain.profile import Candidate, Profile, ProfileRow
-from mark.domain.rules.admission import LATE, least_probability
+from mark.domain.rules.admission import late_share, least_probability
 from mark.domain.service import FunctionUse, ServiceConfig
 from mark.domain.slo import Slo
 from mark.kernel.accounting import Accounting
@@ -129,11 +129,12 @@ def test_answers_of_a_function_in_time_are_calls() -> None:
 
 
 @pytest.mark.usefixtures("coarse_late_shares")
-def test_calls_of_a_loaded_fleet_agree_with_another_simulation() -> None:
+@pytest.mark.parametrize("warm_s", [0.3, 0.75], ids=["in time", "late"])
+def test_calls_of_a_loaded_fleet_agree_with_another_simulation(warm_s: float) -> None:
     slo = Slo(0.5, 0.99)
     calm = usual(p99_ms=35.0, slo=slo)  # hardly any request is late, so the calls decide which loads are counted
-    shares = count_late_shares(calm, service(slo), a_function())
-    always_warm = FunctionUse(FunctionOffer(128, 0.0, 0.0, 1.0, 1 << 16, 1e9, math.inf, 1e9), 0.3, 0.0, "derived")
+    shares = count_late_shares(calm, service(slo), replace(a_function(), warm_s=warm_s))
+    always_warm = FunctionUse(FunctionOffer(128, 0.0, 0.0, 1.0, 1 << 16, 1e9, math.inf, 1e9), warm_s, 0.0, "derived")
     few = int(np.argmax(shares.calls[3] > 0.004))
     for column in range(few - 3, few + 2):
         rps = 4.0 * float(shares.load_rps[column])
@@ -141,7 +142,7 @@ def test_calls_of_a_loaded_fleet_agree_with_another_simulation() -> None:
         stage = StageSimulation(
             [calm],
             accounts=Accounting(rt_max_s=0.5, end_s=float(arrivals_s[-1]) + 1.0),
-            admission=Admission(late=LATE["refuse"], least_in_time=least_probability(0.99)),
+            admission=Admission(least_in_time=least_probability(0.99), late_share=late_share(0.99)),
             function=always_warm,
             routing=service(slo).routing,
             seed=1,
@@ -153,6 +154,14 @@ def test_calls_of_a_loaded_fleet_agree_with_another_simulation() -> None:
         stage.finish()
         calls = float((stage.recording().slot < 0).mean())
         assert shares.calls_at(rps, 4.0) == pytest.approx(calls, abs=0.004)
+
+
+def test_some_requests_queue_late_instead_of_being_called() -> None:
+    """Service times scatter so little that without the rule 99 % of the late requests are called."""
+    slo = Slo(0.155, 0.98)
+    question = late_counting._Question(usual(p99_ms=40.0, slo=slo), service(slo), 0.25)
+    counted = late_counting._count(question, 1, 0.92 * 8 / 0.031, 20_000, (0, 0, 0))
+    assert 0.001 < counted.calls < 0.5 * counted.late
 
 
 def a_function() -> FunctionUse:
