@@ -18,7 +18,7 @@ from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput
 from mark.domain.function_offer import is_function
 from mark.domain.profile import Candidate, Profile
-from mark.domain.rules.admission import LATE, NEVER_S, least_probability
+from mark.domain.rules.admission import LATE, NEVER_S, late_share, least_probability
 from mark.domain.service import FeedbackSettings, FunctionUse, ServiceConfig
 from mark.launch.listening import ListenOptions, OverflowOptions, key_from, trusting
 from mark.models.registry_place import pinned
@@ -190,6 +190,7 @@ def serving_of(options: ServerOptions, service: ServiceConfig, *, learn: bool = 
         function_timeout_s=function_timeout_s,
         late=LATE[service.late],
         least_in_time=least_probability(service.slo.attainment),
+        late_share=late_share(service.slo.attainment),
         hang_s=options.hang_s,
         worker_memory_bytes=options.worker_memory_mib * 2.0**20,
         drain_s=options.drain_s,

@@ -116,9 +116,10 @@ class Serving:
     RT_max (self-tuning). `candidates` has the profiles of versions that differ from it, by name. `function_s` is the
     service time of a warm function and counts only with `functions`. `late` is the destination of a request that would
     be late everywhere (`mark.domain.rules.admission`). A request that would be in time here with a lower probability
-    than `least_in_time` goes to a function that would be in time. A worker process is killed if a batch takes longer
-    than `hang_s`, and replaced if it uses more than `worker_memory_bytes`. With a `pipeline` its stages have all these
-    settings, and `versions` only names one version.
+    than `least_in_time` goes to a function that would be in time. If the function would be late, `late_share` is the
+    share of requests that may queue late here. A worker process is killed if a batch takes longer than `hang_s`, and
+    replaced if it uses more than `worker_memory_bytes`. With a `pipeline` its stages have all these settings, and
+    `versions` only names one version.
     """
 
     name: str
@@ -133,6 +134,7 @@ class Serving:
     function_s: float = NEVER_S
     late: int = FUNCTION
     least_in_time: float = 0.0
+    late_share: float = 0.0
     function_timeout_s: float = 30.0
     most_batch: int = 64
     max_queued: int = 10_000

@@ -382,6 +382,7 @@ class ModelServer:
                 function_s=serving.function_s if serving.functions is not None else NEVER_S,
                 late=serving.late,
                 least_in_time=serving.least_in_time,
+                late_share=serving.late_share,
             ),
             limits=QueueLimits(serving.max_queued),
             probe_every_s=max(1.0, serving.rt_max_s),

@@ -41,7 +41,9 @@ from mark.domain.rules.admission import (
     destination,
     doubtful,
     in_time_probability,
+    late_budget,
     margin_s,
+    queues_late,
 )
 from mark.domain.rules.batching import joins, reserve_s, start_s
 from mark.serving.backend.lineup import IllegalTransition, Lineup
@@ -113,18 +115,21 @@ class Overflow:
 
     `function_s` is the service time of a warm function, infinite without functions. A request that would be late
     everywhere goes to the destination `late`, FUNCTION or REJECT. If service times vary and workers are too unlikely to
-    be in time, by `least_in_time` (`mark.domain.rules.admission.doubtful`), a request goes to a function that is.
+    be in time, by `least_in_time` (`mark.domain.rules.admission.doubtful`), a request goes to a function that is. If
+    they vary and the function is late too, `late_share` late requests per request may queue (`queues_late`, there).
     """
 
     function_s: float = NEVER_S
     late: int = FUNCTION
     least_in_time: float = 0.0
+    late_share: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.function_s > 0.0:
             raise BadInput("no bouncer can have this", "function_s", self.function_s)
-        if not 0.0 <= self.least_in_time <= 1.0:
-            raise BadInput("no bouncer can have this", "least_in_time", self.least_in_time)
+        for name, value in (("least_in_time", self.least_in_time), ("late_share", self.late_share)):
+            if not 0.0 <= value <= 1.0:
+                raise BadInput("no bouncer can have this", name, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +155,9 @@ class _Deadlines:
         self._own_above_s = rt_max_s + TOLERANCE_S
 
     def of(self, request: Request) -> tuple[float, bool]:
-        """Return the request's deadline, and whether it is the client's own."""
+        """Return the request's deadline, infinite without a promise, and whether it is the client's own."""
+        if request.late:
+            return NEVER_S, False
         allowed_s = request.deadline_s - request.arrived_s
         if allowed_s < self._own_below_s or self._own_above_s < allowed_s < NEVER_S:
             return request.deadline_s, True
@@ -160,6 +167,23 @@ class _Deadlines:
         """Return the earliest deadline in a batch that an answer at `answer_s` meets, else that of a new request."""
         promises = (self.of(request)[0] for request in batch.requests)
         return min((s for s in promises if answer_s <= s + TOLERANCE_S), default=now_s + self._rt_max_s)
+
+
+class _LateRequests:
+    """The budget of late requests that may queue where a function is late too (`Overflow.late_share`)."""
+
+    def __init__(self, share: float) -> None:
+        self.share, self._left = share, 0.0
+
+    def earn(self) -> None:
+        """Note one more request."""
+        self._left = late_budget(self._left, self.share)
+
+    def queues(self, instance_s: float, function_s: float, left_s: float) -> bool:
+        """Note a late request, and return whether it queues."""
+        left = self._left
+        self._left = late_budget(left, -1.0)
+        return queues_late(left, instance_s, function_s, left_s)
 
 
 class Bouncer:
@@ -214,6 +238,7 @@ class Bouncer:
         self._variation = variation
         self._late = overflow.late
         self._least = overflow.least_in_time
+        self._late_requests = _LateRequests(overflow.late_share)
         self._rt_max_s = rt_max_s
         self._overhead_s = overhead_s
         self._deadlines = _Deadlines(rt_max_s)
@@ -245,6 +270,8 @@ class Bouncer:
                 return REJECT
             if self.queued >= self._room:
                 return self._elsewhere(DRAINING if self._room == 0 else QUEUE_FULL, deadline_s - now_s, own)
+        if self._late_requests.share:
+            self._late_requests.earn()
         where = self._decide(request, size, now_s, deadline_s, own, True)
         if where != INSTANCE and now_s >= self._probe_s and not own and self._is_idle:
             self._probe_s = now_s + self._probe_every_s
@@ -267,7 +294,7 @@ class Bouncer:
         line = self._line
         while line.idle > 0:
             if (first := self._first_stuck()) is not None and now_s >= self._patience_s(first):
-                return self._taken_back(first, now_s)
+                return line.take_back(first, now_s)
             if line.closed:
                 batch = line.first_closed()
             elif line.open is not None and now_s >= line.open.oldest_s + self._window_s:
@@ -522,7 +549,11 @@ class Bouncer:
             if latency <= left_s + TOLERANCE_S and self._passed_on(items, expected_s, squares_s2, left_s):
                 return self._elsewhere(OVERLOADED, left_s, hard)
         if latency > left_s + TOLERANCE_S:
-            return self._elsewhere(NO_WORKER if latency == NEVER_S else OVERLOADED, left_s, hard)
+            where = self._elsewhere(NO_WORKER if latency == NEVER_S else OVERLOADED, left_s, hard)
+            late_there = where == FUNCTION and self.function_s > left_s + TOLERANCE_S and self._variation > 0.0
+            if not (reserves and late_there and self._late_requests.queues(latency, self.function_s, left_s)):
+                return where
+            request.late, deadline_s = True, NEVER_S
 
         if batch is None:
             line.close_open(service_s)
@@ -585,9 +616,7 @@ class Bouncer:
             late = own and answer_s > request.deadline_s + TOLERANCE_S
             (self._expired if late or is_left(request) else keep).append(request)
         if len(keep) < len(batch.requests):
-            batch.requests = keep
-            batch.items = sum(request.items for request in keep)
-            batch.bytes = sum(len(request.call.body) for request in keep)
+            batch.keep(keep)
             batch.service_s = self._service_s[batch.items]
 
     # Queue and workers
@@ -606,13 +635,6 @@ class Bouncer:
         promise_s = min(batch.behind.tightest_s, batch.behind.oldest_s + self._rt_max_s)
         spare_s = promise_s - batch.end_s - batch.behind.service_s - self._overhead_s
         return batch.end_s + 0.5 * max(0.0, spare_s)
-
-    def _taken_back(self, first: Batch, now_s: float) -> Batch:
-        assert first.behind is not None, "only batches with one behind them are stuck"
-        batch = first.behind.again()
-        first.behind.requests = []
-        self._line.start(batch, now_s)
-        return batch
 
     def _leave(self, batch: Batch) -> None:
         self._line.leave(batch)
@@ -642,6 +664,7 @@ class Bouncer:
         return together
 
     def _requeue(self, request: Request, now_s: float, stranded: Stranded, *, may_fail: bool) -> None:
+        request.late = False
         deadline_s, own = self._deadlines.of(request)
         deadline_s = min(deadline_s, self._until_s)
         size = len(request.call.body)

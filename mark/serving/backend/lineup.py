@@ -42,6 +42,14 @@ class Lineup:
         self.idle -= 1
         self.settled_s = -NEVER_S
 
+    def take_back(self, first: Batch, now_s: float) -> Batch:
+        """Start the batch behind a running one on an idle worker."""
+        assert first.behind is not None, "only batches with one behind them are stuck"
+        batch = first.behind.again()
+        first.behind.requests = []
+        self.start(batch, now_s)
+        return batch
+
     def leave(self, batch: Batch) -> None:
         """Remove a batch from the running ones. Raises IllegalTransition if it is not among them."""
         try:

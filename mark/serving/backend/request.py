@@ -31,6 +31,7 @@ class Request:
     answer: Callable[[Request, Answer], None]
     id: str = ""
     tries: int = 0  # workers that were lost with it
+    late: bool = False  # it was queued although it would be late, and has no promise
     trace: RequestTrace | None = None  # if requests are traced
     key: str = ""  # chosen by the client to group requests, for example by user
     version: str = ""  # of the model that serves it
@@ -123,6 +124,12 @@ class Batch:
         batch = Batch(self.requests[0], self.items, self.bytes, self.oldest_s, self.tightest_s, self.expires_s)
         batch.requests, batch.start_s, batch.service_s = self.requests, self.start_s, self.service_s
         return batch
+
+    def keep(self, requests: list[Request]) -> None:
+        """Drop its other requests."""
+        self.requests = requests
+        self.items = sum(request.items for request in requests)
+        self.bytes = sum(len(request.call.body) for request in requests)
 
     def runs(self, now_s: float) -> None:
         """Note that a worker starts the batch."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import heapq
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -52,7 +53,8 @@ def request(
     return Request(Call("oip", "application/json", bytes(size)), items, arrived_s, deadline_s, print, id, tries)  # type: ignore[arg-type]
 
 
-_OVERFLOW = ("function_s", "late", "least_in_time")
+SLIGHT = 1e-12  # variation that changes no decision but that late requests may queue
+_OVERFLOW = ("function_s", "late", "least_in_time", "late_share")
 _LIMITS = {"max_queued": "requests", "max_batch_bytes": "batch_bytes"}
 
 
@@ -87,7 +89,7 @@ def played(case: Case, *, ahead: bool = False) -> Outcome:
         overhead_s=kind.overhead_s,
         window_s=kind.policy.w_batch_s,
         workers=kind.workers,
-        overflow=Overflow(case.function.warm_s if case.function else NEVER_S, case.late, case.least),
+        overflow=Overflow(case.function.warm_s if case.function else NEVER_S, case.late, case.least, case.late_share),
     )
     n = len(case.arrivals_s)
     outcome = Outcome(np.full(n, -3), np.full(n, np.inf), np.full(n, np.inf))
@@ -169,8 +171,9 @@ def cases(draw: st.DrawFn, sigmas: tuple[float, ...] = (0.0,)) -> Case:
     overflow = draw(st.none() | st.integers(1, 80 * unit).map(lambda n: function(n * tick, 0.0)))
     late = draw(st.sampled_from([FUNCTION, REJECT]))
     seed = draw(st.integers(0, 2**40))
-    least = draw(st.sampled_from([0.0, 0.85, 0.95]))
-    return Case((kind,), (Change(0.0, "add"),), arrivals, rt_max_s, overflow, late=late, seed=seed, least=least)
+    least, late_share = draw(st.sampled_from([0.0, 0.85, 0.95])), draw(st.sampled_from([0.0, 0.5, 1.0]))
+    fleet = (Change(0.0, "add"),)
+    return Case((kind,), fleet, arrivals, rt_max_s, overflow, late=late, seed=seed, least=least, late_share=late_share)
 
 
 @settings(max_examples=250)
@@ -192,6 +195,20 @@ def test_decides_as_the_kernel_where_service_times_vary(case: Case, ahead: bool)
     here = got.slot == 0
     np.testing.assert_allclose(got.start_s[here], expected.start_s[here], rtol=0.0, atol=1e-9)
     np.testing.assert_allclose(got.finish_s, expected.finish_s, rtol=0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("sigma", [0.1, 0.4])
+def test_late_shares_equal_the_kernels_where_functions_are_late(sigma: float) -> None:
+    """Half of the late requests, and no more, queue: those of an instance at 75 % of its throughput."""
+    kind = candidate([0.02 + 0.002 * b for b in range(1, 9)], sigma=sigma)
+    gaps_s = np.random.default_rng(1).exponential(1.0 / (0.75 * kind.capacity_rps), 20_000)
+    late = function(0.15, 0.0, concurrency=1000)
+    case = Case((kind,), (Change(0.0, "add"),), tuple(np.cumsum(gaps_s)), 0.1, late, seed=1, late_share=0.01)
+    expected, got = by_kernel(case)[0].recording(), played(case)
+    np.testing.assert_array_equal(got.slot, expected.slot)
+    plain = by_kernel(replace(case, late_share=0.0))[0].recording()
+    queued = (plain.slot < 0).sum() - (got.slot < 0).sum()
+    assert 20 < queued <= 200
 
 
 @pytest.mark.parametrize("function_s", [None, 0.25, 2.5], ids=["no function", "fast", "slower than RT_max"])
@@ -280,6 +297,43 @@ def test_what_is_late_wherever_never_queues(late: int) -> None:
     assert bouncer.reason == bouncer_module.OVERLOADED
     assert bouncer.offer(request(deadline_s=0.5), 0.0) == REJECT
     assert bouncer.reason == bouncer_module.DEADLINE
+
+
+def test_a_late_request_queues_within_the_budget_of_its_instance() -> None:
+    """Each request earns half of a late one; one that queues is answered after 3 s, by the function after 4 s."""
+    bouncer = a_bouncer(each_s=0.0, n_batch=1, rt_max_s=2.5, function_s=4.0, late_share=0.5, variation=SLIGHT)
+    places = [bouncer.offer(request(), 0.0)]
+    started(bouncer, 0.0)
+    places += [bouncer.offer(request(id=str(n)), 0.0) for n in range(5)]
+    # The third would be answered after 3 s; behind it one would take 4 s, which is over 1.25 RT_max.
+    assert places == [INSTANCE, INSTANCE, INSTANCE, FUNCTION, FUNCTION, FUNCTION]
+
+
+def test_a_late_request_does_not_keep_its_batch_small() -> None:
+    """A request that is late behind a full batch opens one, which fills although that delays the late one."""
+    for late_share, filled in ((1.0, 4), (0.0, 3)):
+        bouncer = a_bouncer(rt_max_s=9.5, function_s=60.0, late_share=late_share, variation=SLIGHT)
+        bouncer.offer(request(), 0.0)
+        running = started(bouncer, 0.0)  # until 2
+        for _ in range(4):
+            bouncer.offer(request(), 0.0)  # until 7
+        assert bouncer.offer(request(0.5, id="late"), 0.5) == (INSTANCE if late_share else FUNCTION)  # until 12 if full
+        bouncer.finished(running, 2.0)
+        running = started(bouncer, 2.0)
+        for _ in range(3):
+            bouncer.offer(request(4.0), 4.0)  # in time until 13.5
+        bouncer.finished(running, 7.0)
+        assert started(bouncer, 7.0).items == filled
+
+
+def test_a_late_request_whose_worker_ends_goes_to_the_function() -> None:
+    bouncer = a_bouncer(each_s=0.0, n_batch=1, rt_max_s=2.5, function_s=4.0, late_share=1.0, variation=SLIGHT)
+    bouncer.offer(request(id="a"), 0.0)
+    running = started(bouncer, 0.0)
+    for name in ("b", "late"):
+        assert bouncer.offer(request(id=name), 0.0) == INSTANCE
+    stranded = bouncer.worker_down(0.5, 1.0, running)
+    assert ids(stranded.overflow) == ["b", "late"]
 
 
 def test_late_requests_are_served_but_not_past_the_clients_deadline() -> None:
@@ -677,6 +731,7 @@ def test_an_illegal_transition_raises_and_changes_nothing() -> None:
         {"max_batch_bytes": 0},
         {"function_s": 0.0},
         {"least_in_time": 1.5},
+        {"late_share": -0.1},
     ],
     ids=str,
 )
