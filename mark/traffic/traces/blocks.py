@@ -185,7 +185,10 @@ def _unpacked(raw: io.BufferedReader, path: Path) -> _Stream:
 
 def _zipped(raw: io.BufferedReader, path: Path) -> _Stream:
     """Return the only file of a zip archive. macOS adds a file of its own to each."""
-    archive = zipfile.ZipFile(raw)
+    try:
+        archive = zipfile.ZipFile(raw)
+    except zipfile.BadZipFile:
+        raise BadInput("the zip archive is truncated or corrupt", str(path)) from None
     names = [one for one in archive.namelist() if not one.endswith("/") and not one.startswith("__MACOSX/")]
     if len(names) != 1:
         raise BadInput("a zip archive of several files, or an Excel workbook: unpack it, or save CSV", str(path))

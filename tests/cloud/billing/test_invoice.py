@@ -382,7 +382,7 @@ def test_the_fewest_columns_will_do(tmp_path: Path) -> None:
         (HEADER + ROW[:30], "c.csv:2: 2 cells under a header of 7"),
         (HEADER + b'"unended\n', "is no CSV"),
         (HEADER + ROW.replace(b"EC2", b"\xff"), "is no UTF-8 text"),
-        (b"PK\3\4\0\0", "File is not a zip file"),
+        (b"PK\3\4\0\0", "the zip archive is truncated or corrupt"),
         (b"PAR1\0", "the Parquet file cannot be read"),
         (gzip.compress(HEADER + ROW * 99, mtime=0)[:-9], "truncated"),
     ],

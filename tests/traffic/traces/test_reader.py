@@ -62,7 +62,7 @@ COUNTER = HEAD + "".join(f"{60 * i},{900_000 + 1000 * i + 37 * i % 101}\n" for i
         (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "binary data"),
         (
             b"PK\x03\x04\x14\x00\x06\x00",
-            "the compressed file is corrupt: File is not a zip file$|binary data, not text",
+            "the zip archive is truncated or corrupt$|binary data, not text",
         ),
         (HEAD.encode() + b"0,1\n60,\x00\n", "line 3: binary data"),
         (HEAD.encode() + b"0,1\n60,\xff\xfe\x1b[31m\n", "line 3: count is not a number"),
