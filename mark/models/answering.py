@@ -130,17 +130,6 @@ def encode(model: Model, opened: Opened) -> list[Reply]:
     return replies
 
 
-def reply_with(model: Model, call: Call, results: Any) -> Reply:
-    """Return the reply to a call with these results, one for each of its items, as `model` would; or its refusal.
-
-    This is for a backend that combines decoded results. It uses only the name, version, inputs and outputs of `model`.
-    """
-    opened = decode(model, [call])
-    opened.results = results
-    (reply,) = encode(model, opened)
-    return reply
-
-
 def warm_up(model: Model) -> int:
     """Predict once before the first request: `warmup`, or else one item of zeros if `inputs` are declared.
 

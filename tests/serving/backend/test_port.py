@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from mark.models.answer import CACHE, INSTANCE, RECONSTRUCTION, Answer, AskedModel, Provenance
-from mark.models.answering import reply_with
+from mark.models.answering import decode, encode
 from mark.models.call import Call, Reply
 from mark.models.results import results_of
 from mark.serving.backend.bouncer import Bouncer, FixedTimes
@@ -94,7 +94,9 @@ class Sum(Behind):
         self.parts[attempt.number] = results_of(answer.reply)
         if len(self.parts) == 2:
             sums = [first + second for first, second in zip(self.parts.pop(0), self.parts.pop(1), strict=True)]
-            reply = reply_with(Twice(), attempt.of.call, sums)
+            opened = decode(Twice(), [attempt.of.call])
+            opened.results = sums
+            (reply,) = encode(Twice(), opened)
             attempt.of.answer(attempt.of, Answer(reply, RECONSTRUCTION, answer.version))
 
 
