@@ -108,17 +108,17 @@ def go_back(
             for begin in range(0, total, shape[d] * stride[d]):
                 for none in range(begin, begin + stride[d]):
                     # Reducing is free: take the best of as many or fewer. Then of more, at the price of their launches.
-                    i = np.uint64(none)
-                    best = after[i]
+                    at = np.uint64(none)
+                    best = after[at]
                     for _ in range(1, shape[d]):
-                        i += one
-                        best = min(best, after[i])
-                        after[i] = best
+                        at += one
+                        best = min(best, after[at])
+                        after[at] = best
                     if launch < np.inf:
                         for _ in range(1, shape[d]):
-                            i -= one
-                            best = min(best + launch, after[i])
-                            after[i] = best
+                            at -= one
+                            best = min(best + launch, after[at])
+                            after[at] = best
 
 
 @compiled
