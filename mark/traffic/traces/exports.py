@@ -51,6 +51,8 @@ _MINUTES = re.compile(r"\b\d+\s?min\b", re.IGNORECASE)  # the length of a row, a
 _LIMITED = re.compile(r"\b(?:limit|top|first|head)\s+([\d,_]+)", re.IGNORECASE)
 
 _PROMETHEUS = "Prometheus range query"
+# A value in MongoDB's extended JSON: a date may hold a number.
+_MONGO = re.compile(r'\{\s*"\$(?:date|number(?:Long|Int|Double))"\s*:\s*("[^"]*"|-?[\d.]+)\s*\}')
 _VICTORIA = {"metric", "values", "timestamps"}
 _GRAPHITE_COUNTS = re.compile(r"(?<![a-z])(?:counts?|hitcount|sum)(?![a-z])", re.IGNORECASE)
 
@@ -87,6 +89,8 @@ def read_export(path: Path) -> Export | None:
     text = _text(path, cut.append).strip("\n")
     if not text.strip():
         raise BadInput("the file is empty", str(path))
+    if '{"$' in text:
+        text = _MONGO.sub(r"\1", _MONGO.sub(r"\1", text))
     if (samples := exposed(text, str(path))) is not None:
         found = _nested(samples[0], path, _PROMETHEUS)
         found = None if found is None else replace(found, bad=samples[1])

@@ -165,6 +165,21 @@ READ: dict[str, tuple[str, float]] = {
         sum(COUNTS[:9]),
     ),
     "a rate as the only item": (table("time,Item,Value", lambda i: f"{at(i)},requests/s,{COUNTS[i]}"), 60 * SUM),
+    "MongoDB's export": (
+        "".join(
+            f'{{"minute":{{"$date":"{at(i, "%Y-%m-%dT%H:%M:%SZ")}"}},"requests":{n}}}\n' for i, n in enumerate(COUNTS)
+        ),
+        SUM,
+    ),
+    "MongoDB's export with types": (
+        json.dumps(
+            [
+                {"time": {"$date": {"$numberLong": str(1000 * (T0 + 60 * i))}}, "requests": {"$numberInt": str(n)}}
+                for i, n in enumerate(COUNTS)
+            ]
+        ),
+        SUM,
+    ),
     "Graphite's raw answer": (
         f"stats.counts.requests,{T0},{T0 + 60 * N},60|" + ",".join(f"{n}.0" for n in COUNTS) + "\n",
         SUM,
