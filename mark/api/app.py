@@ -20,7 +20,7 @@ from mark.api.manager_port import Conducted, Manager
 from mark.api.routes import routes
 from mark.api.sited_pipeline import SitedPipeline
 from mark.api.wanted import Floors, add_wanted
-from mark.config.pipeline_file import PipelineConfig
+from mark.config.pipeline_config import PipelineConfig
 from mark.domain.errors import BadInput
 from mark.domain.version import VERSION
 from mark.serving.frontend.auth import Auth

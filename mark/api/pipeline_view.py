@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field
 
 from mark.api.schema import ApiAnswer, PromiseSchema
-from mark.config.pipeline_file import PipelineConfig
+from mark.config.pipeline_config import PipelineConfig
 from mark.control.views import Maybe, Mode, Moment, Number, QueriesSchema, ServiceView, SloSchema
 from mark.domain.fleet import Phase
 from mark.domain.pipeline import needed_s

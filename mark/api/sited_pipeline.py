@@ -11,7 +11,7 @@ import numpy as np
 from mark.api import schema
 from mark.api.manager_port import Conducted, Manager
 from mark.api.pipeline_view import Drawing, PipelineSchema, layout, pipeline_view
-from mark.config.pipeline_file import PipelineConfig
+from mark.config.pipeline_config import PipelineConfig
 from mark.control.views import ServiceView
 from mark.domain.bill import Bill
 from mark.domain.catalog.tables import load_catalog

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mark.config.pipeline_file import PipelineConfig, load_pipeline, names_pipeline
+from mark.config.pipeline_config import PipelineConfig
+from mark.config.pipeline_file import load_pipeline, names_pipeline
 from mark.config.service_file import load_service
 from mark.domain.errors import BadInput
 from mark.domain.service import ServiceConfig

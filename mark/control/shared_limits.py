@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mark.config.pipeline_file import PipelineConfig
+from mark.config.pipeline_config import PipelineConfig
 from mark.control.views import Limits
 from mark.domain.arrays import FloatArray
 from mark.domain.service import ResolvedService

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mark.config.pipeline_file import PipelineConfig, load_pipeline
+from mark.config.pipeline_config import PipelineConfig
+from mark.config.pipeline_file import load_pipeline
 from mark.domain.errors import BadInput
 from mark.launch.features_retrain import retrain_features
 from mark.launch.personal_serving import TABLE, personal_serving, table_file

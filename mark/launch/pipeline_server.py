@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from mark.config.layers import opened
-from mark.config.pipeline_file import PipelineConfig, load_pipeline
+from mark.config.pipeline_config import PipelineConfig
+from mark.config.pipeline_file import load_pipeline
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.profile import Profile

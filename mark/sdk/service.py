@@ -15,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, Unpack, cast, overload
 
-from mark.config.pipeline_file import PipelineConfig, load_pipeline, names_pipeline
+from mark.config.pipeline_config import PipelineConfig
+from mark.config.pipeline_file import load_pipeline, names_pipeline
 from mark.config.plugins import adapter
 from mark.config.service_file import SERVICE_NAMES, load_service
 from mark.domain.catalog.tables import CATALOG_NAMES, load_catalog

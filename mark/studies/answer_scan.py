@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mark.config.pipeline_file import PipelineConfig, StageConfig
+from mark.config.pipeline_config import PipelineConfig, StageConfig
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput, Infeasible
 from mark.planning.marginal_prices import planned_usd

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from mark.cloud.billing.extras import conductors_usd_per_hour
-from mark.config.pipeline_file import LEAST_CONDUCTORS, load_pipeline, names_pipeline
+from mark.config.pipeline_config import LEAST_CONDUCTORS
+from mark.config.pipeline_file import load_pipeline, names_pipeline
 from mark.config.service_file import load_service
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput, Infeasible

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mark.config.pipeline_file import PipelineConfig
+from mark.config.pipeline_config import PipelineConfig
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import Lineage, Pipeline
 from mark.insurance.fill import mean_group

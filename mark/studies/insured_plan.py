@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mark.config.pipeline_file import PipelineConfig, load_pipeline
+from mark.config.pipeline_config import PipelineConfig
+from mark.config.pipeline_file import load_pipeline
 from mark.domain.errors import BadInput
 from mark.simulation.inputs import trace_named_in
 from mark.simulation.request import RunRequest

@@ -9,7 +9,8 @@ import numpy as np
 
 from mark.cloud.billing.extras import LEFT_OUT
 from mark.cloud.ec2.spot_series import load_spot_series
-from mark.config.pipeline_file import PipelineConfig, load_pipeline
+from mark.config.pipeline_config import PipelineConfig
+from mark.config.pipeline_file import load_pipeline
 from mark.domain.errors import BadInput
 from mark.domain.offer import Catalog, Market
 from mark.domain.pipeline import Lineage, Pipeline

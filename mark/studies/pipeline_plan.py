@@ -9,7 +9,8 @@ import numpy as np
 
 from mark.cloud.billing.extras import LEFT_OUT
 from mark.config.fleet import markets_of
-from mark.config.pipeline_file import PipelineConfig, StageConfig, load_pipeline
+from mark.config.pipeline_config import PipelineConfig, StageConfig
+from mark.config.pipeline_file import load_pipeline
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.offer import Market
 from mark.domain.pipeline import Lineage, Pipeline

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mark.config.pipeline_file import PipelineConfig
+from mark.config.pipeline_config import PipelineConfig
 from mark.domain.arrays import BoolArray, FloatArray, IntArray
 from mark.domain.function_offer import FunctionCalls
 from mark.domain.rules.admission import TOLERANCE_S

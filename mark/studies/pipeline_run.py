@@ -10,7 +10,8 @@ import numpy as np
 
 from mark.cloud.ec2.draws import Start
 from mark.config.faults_section import load_faults
-from mark.config.pipeline_file import PipelineConfig, StageConfig, load_pipeline
+from mark.config.pipeline_config import PipelineConfig, StageConfig
+from mark.config.pipeline_file import load_pipeline
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.faults import Faults
 from mark.domain.pipeline import Lineage, Pipeline

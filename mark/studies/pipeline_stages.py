@@ -10,7 +10,7 @@ import numpy as np
 
 from mark.cloud.billing.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS
 from mark.cloud.ec2.draws import service_seed
-from mark.config.pipeline_file import PipelineConfig
+from mark.config.pipeline_config import PipelineConfig
 from mark.control.shared_limits import pipeline_limits
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput, Infeasible

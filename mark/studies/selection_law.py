@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from mark.config.pipeline_file import PipelineConfig
+from mark.config.pipeline_config import PipelineConfig
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import Lineage, Pipeline
 from mark.domain.service import ResolvedService

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mark.config.pipeline_file import PipelineConfig, load_pipeline
+from mark.config.pipeline_config import PipelineConfig
+from mark.config.pipeline_file import load_pipeline
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import Lineage
 from mark.domain.service import FeedbackSettings

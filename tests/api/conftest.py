@@ -15,7 +15,7 @@ import uvicorn
 from mark.api.app import app
 from mark.api.manager_port import Conducted, Manager
 from mark.api.wanted import Floors
-from mark.config.pipeline_file import PipelineConfig
+from mark.config.pipeline_config import PipelineConfig
 from mark.serving.frontend.auth import ADMIN, INFER, METRICS, READ, Auth, Grant, TokenSigner
 from tests.api.fake_manager import FakeManager, digits, social
 

@@ -14,7 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from mark.config.pipeline_file import PipelineConfig, load_pipeline
+from mark.config.pipeline_config import PipelineConfig
+from mark.config.pipeline_file import load_pipeline
 from mark.control.views import (
     DecisionSchema,
     ForecastSchema,

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mark.api.pipeline_view import BottleneckSchema, InstancesByMarket, PipelineSchema, pipeline_view
-from mark.config.pipeline_file import PipelineConfig, load_pipeline
+from mark.config.pipeline_config import PipelineConfig
+from mark.config.pipeline_file import load_pipeline
 from mark.control.views import Limits, ServiceView, SloSchema
 from mark.domain.bill import Bill
 from mark.domain.fleet import Instance, Phase

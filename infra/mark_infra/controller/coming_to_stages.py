@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from mark.config.pipeline_file import PipelineConfig
+from mark.config.pipeline_config import PipelineConfig
 from mark.control.coming_calls import ComingCalls, PipelineCalls, StageNow
 from mark.planning.graphs.sited_group import GroupCalls
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mark.api.app import app
-from mark.config.pipeline_file import PipelineConfig
+from mark.config.pipeline_config import PipelineConfig
 from mark.serving.frontend.auth import Auth
 from mark.serving.frontend.tls import TlsFiles
 from mark_infra.aws.site import Site

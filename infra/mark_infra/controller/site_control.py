@@ -10,7 +10,7 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
-from mark.config.pipeline_file import PipelineConfig
+from mark.config.pipeline_config import PipelineConfig
 from mark.control.coming_calls import ComingCalls, PipelineCalls, StageNow, stage_now
 from mark.control.controller import Controller, Leadership, known_rollout
 from mark.control.dry_run import DryRunCloud, DryRunFunctions

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mark.config.pipeline_file import PipelineConfig
+from mark.config.pipeline_config import PipelineConfig
 from mark.domain.errors import BadInput
 from mark.studies.report.monthly import ConductorsCost
 from mark_infra.deploy.artifacts import size_of

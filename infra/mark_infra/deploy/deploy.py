@@ -23,7 +23,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
-from mark.config.pipeline_file import PipelineConfig
+from mark.config.pipeline_config import PipelineConfig
 from mark.domain.deployed import Deployed
 from mark.domain.errors import BadInput, CloudError, MarkError
 from mark.domain.rules.capacity_classes import capacity_classes

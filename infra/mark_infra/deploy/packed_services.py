@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mark.config.pipeline_file import PipelineConfig
+from mark.config.pipeline_config import PipelineConfig
 from mark.domain.errors import BadInput
 from mark.domain.offer import Offer
 from mark.studies.report.monthly import ServiceCost

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
-from mark.config.pipeline_file import PipelineConfig, load_pipeline, names_pipeline
+from mark.config.pipeline_config import PipelineConfig
+from mark.config.pipeline_file import load_pipeline, names_pipeline
 from mark.config.service_file import SERVICE_NAMES, load_service
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.cells import read_text

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from mark.config.pipeline_file import PipelineConfig, load_pipeline
+from mark.config.pipeline_config import PipelineConfig
+from mark.config.pipeline_file import load_pipeline
 from mark.config.site_services import site_pipelines, site_services
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput, Infeasible

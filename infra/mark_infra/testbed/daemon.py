@@ -29,7 +29,7 @@ import boto3  # type: ignore[import-untyped]
 from botocore.config import Config as ClientConfig  # type: ignore[import-untyped]
 
 from mark.config.faults_section import load_faults
-from mark.config.pipeline_file import PipelineConfig
+from mark.config.pipeline_config import PipelineConfig
 from mark.config.site_services import site_pipelines, site_services
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput

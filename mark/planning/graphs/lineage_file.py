@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mark.config.pipeline_file import QUERIES, PipelineConfig
+from mark.config.pipeline_config import PipelineConfig
+from mark.config.pipeline_file import QUERIES
 from mark.domain.cells import Row, read_rows, read_text
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import Lineage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mark.config.pipeline_file import PipelineConfig
+from mark.config.pipeline_config import PipelineConfig
 from mark.domain.errors import BadInput
 from mark.domain.offer import Catalog
 from mark.domain.service import ServiceConfig

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mark.config.pipeline_file import PipelineConfig
+from mark.config.pipeline_config import PipelineConfig
 from mark.domain.errors import BadInput
 from mark.models.call import Call
 from mark.models.registry_place import located

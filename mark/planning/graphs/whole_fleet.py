@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from mark.config.pipeline_file import LEAST_CONDUCTORS, PipelineConfig
+from mark.config.pipeline_config import LEAST_CONDUCTORS, PipelineConfig
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.offer import Catalog
 from mark.domain.profile import Profile

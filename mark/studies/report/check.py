@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from mark.config.pipeline_file import PipelineConfig, load_pipeline, names_pipeline
+from mark.config.pipeline_config import PipelineConfig
+from mark.config.pipeline_file import load_pipeline, names_pipeline
 from mark.config.service_file import SERVICE_NAMES
 from mark.domain.catalog.tables import CATALOG_NAMES, load_catalog
 from mark.domain.cells import is_file

@@ -10,7 +10,7 @@ from mark.studies.report.report import DataTable, Marked, Report
 from mark.studies.report.words import count, grouped, number, percent
 
 if TYPE_CHECKING:
-    from mark.config.pipeline_file import PipelineConfig
+    from mark.config.pipeline_config import PipelineConfig
     from mark.domain.pipeline import Lineage
     from mark.planning.graphs.driver_trace import PipelineTrace
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mark.config.pipeline_file import PipelineConfig, load_pipeline
+from mark.config.pipeline_config import PipelineConfig
+from mark.config.pipeline_file import load_pipeline
 from mark.domain.catalog.tables import load_catalog
 from mark.planning.demand.served_load import longest_wait_s
 from mark.planning.graphs.sited_group import GroupCalls, sited_group

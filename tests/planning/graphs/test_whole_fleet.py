@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mark.config.pipeline_file import PipelineConfig, load_pipeline
+from mark.config.pipeline_config import PipelineConfig
+from mark.config.pipeline_file import load_pipeline
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.service import ResolvedService
