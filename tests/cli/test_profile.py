@@ -10,7 +10,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from mark_infra.launch.profile_on import ProfiledOn, ProfileOnOptions, RentalBill
+from mark_infra.launch.profile_on import ProfiledOn, ProfileOnOptions
+from mark_infra.launch.rented_search import RentalBill
 
 from mark.cli.main import main
 from mark.profiling.measure import Measured, Size

@@ -13,11 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mark_infra.launch.profile_on import (
-    LeftS,
     ProfileFile,
     ProfileOnOptions,
-    RentalOverdue,
-    RentedSearch,
     measure_in_time,
     offers_of,
     profile_on,
@@ -25,6 +22,7 @@ from mark_infra.launch.profile_on import (
     save_profile,
     within,
 )
+from mark_infra.launch.rented_search import LeftS, RentalOverdue, RentedSearch
 
 from mark.cloud.machine import InstanceLife
 from mark.control.ports import Launched
