@@ -29,6 +29,24 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     up = actions.add_parser("up", help="start it, for these services", allow_abbrev=False)
+    _add_up(up)
+    load = actions.add_parser("load", help="send a trace's requests", allow_abbrev=False)
+    _add_load(load)
+    status = actions.add_parser("status", help="fleet, bill and machines", allow_abbrev=False)
+    add_json(status)
+    interrupt = actions.add_parser("interrupt", help="the cloud takes spot instances away", allow_abbrev=False)
+    interrupt.add_argument("--share", type=share, default=1.0, metavar="X", help="of the running ones (default: 1)")
+    interrupt.add_argument("--seed", type=seed, default=0, metavar="N", help="of the draw (default: 0)")
+    down = actions.add_parser("down", help="end it, and leave nothing behind", allow_abbrev=False)
+    down.add_argument("--keep-logs", action="store_true", help="leave the state folder")
+    for action, run in ((up, _up), (load, _load), (status, _status), (interrupt, _interrupt), (down, _down)):
+        action.add_argument(
+            "--state", type=Path, default=Path(".mark-testbed"), metavar="DIR", help="default: .mark-testbed"
+        )
+        action.set_defaults(run=run)
+
+
+def _add_up(up: argparse.ArgumentParser) -> None:
     up.add_argument("services", nargs="+", metavar="SERVICE", help="service file, or a shipped name")
     up.add_argument("--seed", type=seed, default=0, metavar="N", help="of everything drawn (default: 0)")
     up.add_argument(
@@ -68,7 +86,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     up.add_argument(
         "--scp", action=Listed, each=_scp, default=(), metavar="no-spot", help="a policy of the organisation"
     )
-    load = actions.add_parser("load", help="send a trace's requests", allow_abbrev=False)
+
+
+def _add_load(load: argparse.ArgumentParser) -> None:
     load.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
     load.add_argument("--service", metavar="NAME", help="which one (default: the only one there is)")
     load.add_argument("--scale", type=above_zero, default=1.0, metavar="X", help="multiply the arrivals (default: 1)")
@@ -108,18 +128,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         help="a line for each request",
     )
     add_json(load)
-    status = actions.add_parser("status", help="fleet, bill and machines", allow_abbrev=False)
-    add_json(status)
-    interrupt = actions.add_parser("interrupt", help="the cloud takes spot instances away", allow_abbrev=False)
-    interrupt.add_argument("--share", type=share, default=1.0, metavar="X", help="of the running ones (default: 1)")
-    interrupt.add_argument("--seed", type=seed, default=0, metavar="N", help="of the draw (default: 0)")
-    down = actions.add_parser("down", help="end it, and leave nothing behind", allow_abbrev=False)
-    down.add_argument("--keep-logs", action="store_true", help="leave the state folder")
-    for action, run in ((up, _up), (load, _load), (status, _status), (interrupt, _interrupt), (down, _down)):
-        action.add_argument(
-            "--state", type=Path, default=Path(".mark-testbed"), metavar="DIR", help="default: .mark-testbed"
-        )
-        action.set_defaults(run=run)
 
 
 def _up(args: argparse.Namespace) -> int:
