@@ -365,13 +365,13 @@ def test_facts_of_a_lost_process_are_found_in_the_store_though_all_peers_answer(
         a.links.linked[0].cut = b.links.linked[0].cut = True
         assert await a.post(x=5) == ["applied"]
         a.die()
+        assert b.learner.counts == {}
         by_peer = seen_by == "the peer"
         new = Process("c", tmp_path / "c", store=None if by_peer else LearnedStore(objects, "m"))
         link(b, new)
         b.links.linked[0].writer = "a" if by_peer else "c"  # its address is that of the lost process
         await new.learning.catch_up()
         assert new.learner.counts == ({} if by_peer else {5: 1}), "it is ready only when it has read the store"
-        assert b.learner.counts == {}
         for _ in range(2):
             for one in (b, new):
                 await one.learning.tick()
