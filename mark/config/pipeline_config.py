@@ -108,7 +108,7 @@ class PipelineConfig:
                 raise BadInput(what, f"{self.source} [stage.{stage.name}] share", stage.share)
 
     def check_uninsured(self, what: str) -> None:
-        """Raise BadInput, with the text `what`, for a service with parity models."""
+        """Raise BadInput for a service with parity models; `what` begins its text."""
         if self.insured is not None:
             where = f"{self.source} [insurance] parity"
             raise BadInput(f"{what} is not made of a service with parity models: leave the section out", where)

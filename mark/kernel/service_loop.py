@@ -52,7 +52,7 @@ def passed_on(st: Stage, pool: FunctionPool, slot: int, now_s: float, latency_s:
 
 @compiled
 def earn_late(st: Stage, slot: int, late_share: float) -> None:
-    """Add a request's part to the replica's budget of late requests."""
+    """Add one request's `late_share` to the replica's budget of late requests."""
     if late_share > 0.0:
         st.late_left[slot] = _late_budget(st.late_left[slot], late_share)
 

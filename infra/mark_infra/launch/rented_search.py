@@ -24,7 +24,7 @@ from mark.profiling.search import ProfileSearch, Rent, SearchDone
 _END_TRIES = 5
 # A rental stops this long before its maximum time, so that a batch can end and the instance can be terminated.
 _TO_END_S = 5.0
-# A launch may appear this many looks later.
+# EC2 lists a new launch only after some calls; so many are tried.
 _LOOKS_TO_SEE = 15
 
 log = logging.getLogger("mark.profiling")

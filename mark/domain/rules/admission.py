@@ -100,7 +100,7 @@ def late_share(attainment: float) -> float:
 
 
 def late_budget(left: float, change: float) -> float:
-    """Return an instance's budget of late requests after a change: + `late_share` by a request, - 1 by a late one."""
+    """Return an instance's budget of late requests after a change: each request adds `late_share`, a late one -1."""
     return min(max(left + change, 0.0), MOST_QUEUED_LATE)
 
 
