@@ -40,8 +40,9 @@ def planned(service: Path, name: str, *more: str) -> int:
 def test_plan_says_what_can_be_had_and_what_would_help(service: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert planned(service, "near") == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "Promise: 99.25 % of the requests of each day within 80 ms. It can be kept with a probability of" in out
-    assert "alone (judged by the last 1 h); slo_confidence asks for 95 %." in out
+    promise = "Promise: 99.25 % of the requests of each day within 80 ms."
+    assert f"{promise} If the whole day is like the last 1 h, it can be kept with a probability of at most" in out
+    assert "alone; slo_confidence asks for 95 %. A past of at least 2 days would show a whole day." in out
     for change in ("instances = [c7i.xlarge]", "slo_ms = 8", "slo_attainment = 0.99"):
         assert change in out
     assert "this window keeps the promise" not in out  # the plan's own note says the same
@@ -50,8 +51,8 @@ def test_plan_says_what_can_be_had_and_what_would_help(service: Path, capsys: py
 def test_plan_says_that_the_promise_can_be_had(service: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert planned(service, "well") == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "It can be kept with a probability of 95 %, as slo_confidence asks, for about $" in out
-    assert "/h on average with c7i.large/on-demand alone (judged by the last 1 h)" in out
+    assert "like the last 1 h, it can be kept with a probability of 95 %, as slo_confidence asks, for about $" in out
+    assert "/h on average with c7i.large/on-demand alone. A past of at least" in out
     assert "would help" not in out
     assert out.count("note: solved by") == 1
 
@@ -84,7 +85,7 @@ def test_compare_says_which_confidence_was_stated(service: Path, capsys: pytest.
     assert main([*run, "--service", str(service / "near.toml"), "--json", str(service / "r.json")]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert out.count("probability") == 1
-    assert "judged by the day from the start on" in out
+    assert "judged by 30 min from the start on" in out
     data = json.loads((service / "r.json").read_text())
     stated = data["policies"]["mark"]["promise"]
     assert stated["least_confidence"] <= stated["confidence_at_start"] < 0.95

@@ -104,7 +104,7 @@ def compare_report(
             Marked("The bill by market ($)", "strong"),
             _markets(results),
             *attribution_parts(attribution or {}),
-            *([] if outlook is None else outlook_parts(outlook.outlook, judged_by(outlook.from_s))),
+            *([] if outlook is None else outlook_parts(outlook.outlook, judged_by(outlook))),
             *([bills] if len(results) > 1 else []),
             Plot("Latency", partial(plots.latency_figure, results), _LATENCY_LEAD),
         ],

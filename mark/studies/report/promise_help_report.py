@@ -14,6 +14,7 @@ from mark.studies.report.words import duration, exact_percent, percent, percent_
 
 if TYPE_CHECKING:
     from mark.simulation.result import SimulationResult
+    from mark.studies.promise_outlook import RunOutlook
 
 _NONE = "No change that was tried helps: more instances, other types, functions, up to 4 x RT_max."
 
@@ -59,21 +60,28 @@ def outlook_words(outlook: PromiseOutlook, by: str = "") -> str:
     promise = (
         f"{exact_percent(slo.attainment, 2)} of the requests of each {window(slo)} within {slo.rt_max_s * 1e3:g} ms"
     )
-    by = by or (f"the last {duration(outlook.seen_s)}" if outlook.seen_s else "the forecast alone")
+    likely = f"a probability of at most {percent(outlook.confidence, 0)}"
     asked = exact_percent(slo.confidence, 0)
-    cost = f"about {usd(outlook.usd_per_hour)}/h on average with {outlook.offer} alone (judged by {by})"
     if outlook.can_be_had:
-        sure = f"Promise: {promise}. It can be kept with a probability of {asked}, as slo_confidence asks"
-        # with the forecast alone this cost is not the plan's, and the plan states its own
-        return f"{sure}, for {cost}." if outlook.seen_s else f"{sure} (judged by {by})."
-    likely = percent(outlook.confidence, 0)
-    kept = f"It can be kept with a probability of at most {likely}, for {cost}"
-    return f"Promise: {promise}. {kept}; slo_confidence asks for {asked}."
+        likely = f"a probability of {asked}, as slo_confidence asks"
+    wanted = "" if outlook.can_be_had else f"; slo_confidence asks for {asked}"
+    cost = f", for about {usd(outlook.usd_per_hour)}/h on average with {outlook.offer} alone"
+    if not by and 0.0 < outlook.seen_s < min(slo.window_s, DAY_S):
+        # a few hours of a night say little about the day after it
+        alike = f"If the whole {window(slo)} is like the last {duration(outlook.seen_s)}"
+        more = f"A past of at least {duration(2.0 * min(slo.window_s, DAY_S))} would show a whole {window(slo)}."
+        return f"Promise: {promise}. {alike}, it can be kept with {likely}{cost}{wanted}. {more}"
+    by = by or (f"the last {duration(outlook.seen_s)}" if outlook.seen_s else "the forecast alone")
+    if outlook.can_be_had and not outlook.seen_s:
+        cost = ""  # the plan states its own cost, which is not that of the forecast alone
+    return f"Promise: {promise}. It can be kept with {likely}{cost} (judged by {by}){wanted}."
 
 
-def judged_by(from_s: float) -> str:
-    """Return the time that a run's outlook is judged by: a day from `from_s` of its part."""
-    return f"the day from {duration(from_s)} on" if from_s > 0.0 else "the day from the start on"
+def judged_by(run: RunOutlook) -> str:
+    """Return the time that a run's outlook is judged by, as a noun."""
+    seen_s = run.outlook.seen_s
+    span = "the day" if abs(seen_s - DAY_S) < 1.0 else duration(seen_s)
+    return f"{span} from {duration(run.from_s) if run.from_s > 0.0 else 'the start'} on"
 
 
 def window(slo: Slo) -> str:
