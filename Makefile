@@ -24,7 +24,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 # AGAIN=--last-failed runs only what failed the last time.
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) $(AGAIN)
 
-# CI runs SUITE=all: one session of all tests except acceptance and those that `make coverage` runs.
+# CI runs SUITE=all: one session of all tests except acceptance, those of `make coverage` traced.
 SUITE ?= quick
 PREPARED_all := .venv-checkov/.done .venv-scanners/.done .prometheus/.done
 # It uses the time in which tests wait for servers.
@@ -59,7 +59,8 @@ unit unit-quick: $(VENV)/.dev
 # One session for quick and slow tests: slow ones wait for Terraform and servers, and the quick ones fill these waits.
 # They wait for half of their time, so there are two workers more.
 unit-all: $(VENV)/.dev
-	MARK_LEFT_OUT='$(addprefix tests/,$(COVERED))' $(PYTEST) -n $(shell expr $(WORKERS) + 2) --dist worksteal -m 'not acceptance'
+	$(TRACED) $(PYTEST) -n $(shell expr $(WORKERS) + 2) --dist worksteal -m 'not acceptance'
+	@$(GATE)
 
 explore: $(VENV)/.dev  ## the same tests on new random examples: what fails goes into the test as an example, and is mended
 	$(PYTEST) --dist worksteal -m 'not slow' --hypothesis-profile=explore
@@ -70,9 +71,14 @@ schema: $(VENV)/.dev  ## minutes: look longer for an answer of the data plane th
 GATED := domain planning control cloud serving
 COVERED := domain planning control cloud testing serving/backend serving/conductor serving/gateway/test_gateway.py \
 	serving/overflow/test_breaker.py serving/worker/test_shared_memory.py
+# A failed session leaves its measurements, which the session of AGAIN completes.
+TRACED = $(if $(AGAIN),,$(BIN)/python -m coverage erase &&) MARK_TRACED='$(addprefix tests/,$(COVERED))'
+GATE = $(BIN)/python -m coverage combine --quiet && $(BIN)/python -m coverage report && for part in $(GATED); do \
+	  printf "$$part %% " && $(BIN)/python -m coverage report --include="mark/$$part/*" --format=total --fail-under=95 || exit 1; done
+
 coverage: $(VENV)/.dev  ## a minute or two: branches of what decides; the gate and what it leaves out stand in pyproject.toml
-	$(PYTEST) --dist loadfile -m 'not slow and not hypothesis and not untraced' --cov --cov-report=term-missing $(addprefix tests/,$(COVERED))
-	@for part in $(GATED); do printf "$$part %% " && $(BIN)/python -m coverage report --include="mark/$$part/*" --format=total --fail-under=95 || exit 1; done
+	$(TRACED) $(PYTEST) --dist worksteal -m 'not slow and not hypothesis and not untraced' $(addprefix tests/,$(COVERED))
+	@$(GATE)
 
 test-slow: $(VENV)/.dev $(PREPARED_all)  ## minutes: Terraform modules, a site applied and destroyed on moto, several controllers, pages that start a testbed
 	MARK_ALL_EXAMPLES=1 $(PYTEST) --dist worksteal -m '(slow or sampled) and not acceptance'

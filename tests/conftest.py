@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import logging
 import os
+import pkgutil
 import signal
 from collections.abc import Iterator
 
 import pytest
+from coverage import Coverage
 from hypothesis import HealthCheck, settings
 
 # Collecting makes millions of objects that stay: the collector would take a sixth of the time to find nothing.
@@ -28,8 +31,22 @@ settings.register_profile("explore", deadline=None, suppress_health_check=[Healt
 settings.register_profile("same", settings.get_profile("explore"), derandomize=True)
 settings.load_profile("same")
 
-# `make coverage` runs the tests in these places, so CI leaves them out of its other session.
-_TRACED_PLACES = tuple(os.environ.get("MARK_LEFT_OUT", "").split())
+# Tests in these places run traced, each in the worker that runs it. Popped, because tests start pytest, too.
+_TRACED_PLACES = tuple(os.environ.pop("MARK_TRACED", "").split()) if "PYTEST_XDIST_WORKER" in os.environ else ()
+
+
+def _tracer() -> Coverage:
+    """Import the modules that are measured, and return the coverage of the lines that this ran."""
+    tracer = Coverage(data_suffix=True)
+    tracer.start()
+    for name in tracer.get_option("run:source_pkgs"):
+        for module in pkgutil.walk_packages(getattr(importlib.import_module(name), "__path__", []), f"{name}."):
+            importlib.import_module(module.name)
+    tracer.stop()
+    return tracer
+
+
+_TRACER = _tracer() if _TRACED_PLACES else None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -40,10 +57,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)  # after `-m` has deselected tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left_out = [item for item in items if _traced(item)]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not _traced(item)]
     if workers := getattr(config, "workerinput", {}).get("workercount"):
         items[:] = _dealt(items, workers)
 
@@ -67,9 +80,25 @@ def _slow(item: pytest.Item) -> bool:
 
 
 def _traced(item: pytest.Item) -> bool:
-    """`make coverage` leaves out slow tests, tests of many cases and tests that measure time."""
+    """Slow tests, tests of many cases and tests that measure time run untraced."""
     untraced = any(map(item.get_closest_marker, ("slow", "hypothesis", "untraced")))
     return not untraced and item.nodeid.startswith(_TRACED_PLACES)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    if _TRACER is None or not _traced(item):
+        return (yield)
+    _TRACER.start()
+    try:
+        return (yield)
+    finally:
+        _TRACER.stop()
+
+
+def pytest_sessionfinish() -> None:
+    if _TRACER is not None:
+        _TRACER.save()
 
 
 @pytest.fixture(autouse=True)

@@ -87,7 +87,6 @@ def _run(copy: Path, said: Path, tests: list[str]) -> NoReturn:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     os.chdir(copy)
-    os.environ.pop("MARK_LEFT_OUT", None)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # these tests need no plugin
     sys.dont_write_bytecode = True
     sys.path[:0] = [str(copy), *(str(copy / name) for name in ("predictors", "infra"))]
