@@ -41,6 +41,7 @@ from mark.planning.demand.served_load import (
     overflow_slope,
 )
 from mark.planning.demand.slo_budget import OverflowPrice, neutral_usd, shed_usd
+from mark.planning.demand.type_weights import TypeWeights
 from mark.planning.planner import PlanningContext
 from mark.planning.resolve import buyable
 
@@ -77,8 +78,8 @@ def _marginal(
         return PriceList(None, shed_usd(resolved, 0.0) if known else None)
     miss_usd = neutral_usd(resolved, steady) if usd_per_miss is None else usd_per_miss
     price = OverflowPrice(miss_usd) if lateness.shares is not None else overflow_price(resolved, miss_usd)
-    held = zip(resolved.offers, resolved.candidates, strict=True)
-    capacity_rps = sum(ready.get(offer.name, 0) * one.capacity_rps for offer, one in held)
+    usable_rps = TypeWeights.of(resolved, steady, resolved.candidates).at(float(forecast.mean_at(0.5)[0]))
+    capacity_rps = sum(ready.get(o.name, 0) * float(rps) for o, rps in zip(resolved.offers, usable_rps, strict=True))
     return _prices(price, forecast, capacity_rps, lateness, call_usd(resolved))
 
 

@@ -18,6 +18,7 @@ CASES = [
     {"tail": 3.0, "slack": 3.0, "traffic": "constant", "rps": 50.0, "types": 1, "function": "none"},
     {"tail": 3.0, "slack": 5.0, "traffic": "diurnal", "rps": 50.0, "types": 2, "function": "late"},
     {"tail": 2.0, "slack": 3.0, "traffic": "constant", "rps": 50.0, "types": 1, "function": "in time"},
+    {"tail": 2.0, "slack": 2.0, "traffic": "constant", "rps": 1.0, "types": "sizes", "function": "none"},
 ]
 
 

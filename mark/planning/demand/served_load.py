@@ -36,6 +36,7 @@ _BEHIND = np.append(np.cumsum(_PARTS[::-1])[-2::-1], 0.0)  # of the step, in the
 # misses lie there.
 _EDGES = np.append(np.arange(10) / 10.0, (0.95, 0.98, 0.995, 1.0))
 _LEVELS, _LIKELY = (_EDGES[1:] + _EDGES[:-1]) / 2.0, np.diff(_EDGES)
+_LIKELY_LEVEL = 0.9
 _EXPECTED_MAX_OF_12 = 1.63  # standard deviations of the highest of the twelve 5 s windows of a minute above their mean
 _WINDOW_S = 5.0
 _GRID = 48  # levels of load at which savings are computed; linear between
@@ -86,6 +87,15 @@ class BelievedLoad:
             np.where(beyond > 0.0, grown, deviation / usual * mean),
             np.where(shorter, np.maximum(mean, highest - by_chance), mean),
         )
+
+    def likely_rps(self) -> float:
+        """Return the highest likely rate of 5 s in all steps, without the chance of Poisson arrivals.
+
+        Tables of late shares hold that chance.
+        """
+        at = int(np.searchsorted(_LEVELS, _LIKELY_LEVEL))
+        highest = self.mean_rps[at] + _EXPECTED_MAX_OF_12 * self.deviation_rps[at]
+        return float(np.maximum(highest, self.burst_rps[at])[:HORIZON].max())
 
     def demand(self, steps: int) -> tuple[FloatArray, FloatArray]:
         """Return rates that stand for the first steps: (steps, points) in requests/s, and the weights of the points.

@@ -16,30 +16,46 @@ it serves, if functions in time keep the promise beside it: the other requests o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
-from mark.domain.arrays import FloatArray
+from mark.domain.arrays import FloatArray, IntArray
 from mark.domain.late_shares import LateShares
 from mark.domain.profile import Candidate
+from mark.domain.service import ResolvedService
+from mark.planning.demand.served_load import cheapest_lasting, lateness_of
+
+_HALVINGS = 30  # of the interval in which a mixed fleet's load lies
 
 
 class TypeWeights:
-    """Capacities of `candidates` beside the reference's, by load; `late_share` is the share that may be late."""
+    """Capacities of `candidates` beside the reference's, by load; `late_share` is the share that may be late.
 
-    def __init__(self, reference: Candidate, candidates: Sequence[Candidate], late_share: float) -> None:
-        self._unit_rps = reference.capacity_rps
+    Without a reference, or if a candidate has no table, they are `capacity_rps` at every load.
+    """
+
+    def __init__(self, reference: Candidate | None, candidates: Sequence[Candidate], late_share: float) -> None:
         self._late_share = late_share
         self._usual_rps = np.array([c.capacity_rps for c in candidates])
         self._shares = [c.late_shares for c in candidates if c.late_shares is not None]
-        self._known = reference.late_shares is not None and len(self._shares) == len(candidates)
-        if self._known:
+        self._known = False
+        if reference is not None and reference.late_shares is not None and len(self._shares) == len(candidates):
+            self._known, self._unit_rps = True, reference.capacity_rps
             self._reference = _carried(reference.late_shares, late_share)
             self._types = [_carried(each, late_share) for each in self._shares]
 
+    @classmethod
+    def of(cls, resolved: ResolvedService, offers: Sequence[int], candidates: Sequence[Candidate]) -> TypeWeights:
+        """Return the capacities beside the reference of `lateness_of`, if that has a table."""
+        counted = lateness_of(resolved, offers).shares is not None
+        reference = resolved.candidates[cheapest_lasting(resolved, offers)] if counted else None
+        return cls(reference, candidates, 1.0 - resolved.slo.attainment)
+
     def at(self, load_rps: float) -> FloatArray:
-        """Return the requests/s of an instance of each candidate, (candidates,); `capacity_rps` without tables."""
+        """Return the requests/s of an instance of each candidate beside the others at a load: (candidates,)."""
         if not self._known or load_rps <= 0.0:
             return self._usual_rps
         needed = np.array([_needed(load_rps, *each) for each in self._types])
@@ -49,25 +65,53 @@ class TypeWeights:
             weights = np.maximum(weights, [self._served(each, load_rps) for each in self._shares])
         return self._unit_rps * weights
 
+    def holds_rps(self, counts: Sequence[int] | IntArray) -> float:
+        """Return the load up to which a fleet, counted by candidate, answers at most `late_share` late; calls in time
+        are not late. The sum of `capacity_rps` without tables.
+        """
+        if not self._known:
+            return float(np.dot(counts, self._usual_rps))
+        fleet = tuple((each, int(n)) for each, n in zip(self._shares, counts, strict=True) if n > 0)
+        return _holds_rps(fleet, self._late_share)
+
     def _served(self, shares: LateShares, load_rps: float) -> float:
-        """Return the share of a load that one instance serves; 0 if more than `late_share` is late."""
-        if float(shares.late_at(load_rps, 1.0)) > self._late_share:
+        """Return the share of a load that one instance serves; 0 if functions are in time and too many are late."""
+        if shares.late_without == 0.0 and float(shares.late_at(load_rps, 1.0)) > self._late_share:
             return 0.0
         return 1.0 - float(shares.unserved.late_at(load_rps, 1.0))
 
 
-def _carried(shares: LateShares | None, late_share: float) -> tuple[FloatArray, FloatArray]:
+@lru_cache(maxsize=4096)  # because plans ask for the same few fleets, minute by minute
+def _holds_rps(fleet: tuple[tuple[LateShares, int], ...], late_share: float) -> float:
+    """Return the load L at which the sum of n / n_i(L) over a mixed fleet is 1; by the table itself for one type."""
+    alone = [shares.carries_rps(float(n), late_share) for shares, n in fleet]
+    if len(alone) < 2:
+        return sum(alone)
+    types = [(_carried(shares, late_share, unserved=False), n) for shares, n in fleet]
+    low = high = max(alone)
+    while high > 0.0 and sum(n / _needed(high, *each) for each, n in types) >= 1.0:
+        low, high = high, 2.0 * high
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        if sum(n / _needed(middle, *each) for each, n in types) >= 1.0:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@lru_cache(maxsize=256)  # because price lists ask for them each minute
+def _carried(shares: LateShares, late_share: float, *, unserved: bool = True) -> tuple[FloatArray, FloatArray]:
     """Return logarithms of the loads that fleets carry, ascending and at least the first column's, and of their
-    sizes.
+    sizes. `unserved` counts calls in time as late.
     """
-    assert shares is not None
     least_rps = float(shares.load_rps[0])
-    shares = shares.unserved
+    shares = shares.unserved if unserved else shares
     carried = [max(shares.carries_rps(float(n), late_share), least_rps) for n in shares.instances]
     return np.log(np.maximum.accumulate(carried)), np.log(shares.instances)
 
 
 def _needed(load_rps: float, carried: FloatArray, sizes: FloatArray) -> float:
     """Return the number of instances that carry a load; beyond the largest fleet in proportion."""
-    log_load = float(np.log(load_rps))
+    log_load = math.log(load_rps)
     return float(np.exp(np.interp(log_load, carried, sizes) + max(0.0, log_load - carried[-1])))

@@ -23,6 +23,7 @@ from mark.domain.time import STEP_S
 from mark.planning.demand.promise_price import at_price
 from mark.planning.demand.served_load import lateness_of, served_load
 from mark.planning.demand.slo_budget import neutral_usd, shed_usd
+from mark.planning.demand.type_weights import TypeWeights
 from mark.planning.market.spot import Pools, boot_usd
 from mark.planning.planner import PlanningContext
 from mark.planning.policies.burstable import carrier
@@ -132,12 +133,12 @@ class _Scales:
         candidates = [resolved.candidates[i] for i in chosen]
         self._offers = [resolved.offers[i] for i in chosen]
         self._names = [offer.name for offer in self._offers]
-        self._usable_rps = np.array([c.capacity_rps for c in candidates])
         self._forecast = context.forecast.by_minute()
         lateness = lateness_of(resolved, steady)
         usd_per_miss = neutral_usd(resolved, steady) if plan.usd_per_miss is None else plan.usd_per_miss
         price, self._saved = at_price(resolved, lateness, served_load(self._forecast, lateness), usd_per_miss)
-        self._lateness, self._allowed_late = lateness, 1.0 - resolved.slo.attainment
+        self._weights = TypeWeights.of(resolved, steady, candidates)
+        self._usable_rps = self._weights.at(self._saved.believed.likely_rps())
         self._overflow_price, self._usd_per_overflow = price, price.usd
         # The worth of a request to a fleet: a call, or, beyond the functions' limit, a refusal.
         self._worths_usd = (price.usd,) if math.isinf(price.capped_rps) else (price.usd, price.refused_usd)
@@ -246,7 +247,7 @@ class _Scales:
         return Alternative(
             label,
             {name: n for name, n in zip(self._names, counts, strict=True) if n},
-            self._lateness.holds_rps(float(np.dot(counts, self._usable_rps)), self._allowed_late),
+            self._weights.holds_rps(counts),
             instances_usd / hours,
             launches_usd / hours,
             overflow_rps,

@@ -33,7 +33,7 @@ from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
 from mark.planning.demand.promise_price import Law, PromisePrice, at_price, call_usd, confidence_notes, learns_price
-from mark.planning.demand.served_load import HORIZON, ServedLoad, cheapest_lasting, lateness_of, served_load
+from mark.planning.demand.served_load import HORIZON, Lateness, ServedLoad, lateness_of, served_load
 from mark.planning.demand.slo_budget import OverflowPrice, neutral_usd, shed_usd
 from mark.planning.demand.type_weights import TypeWeights
 from mark.planning.market.own_boots import OwnBoots
@@ -46,7 +46,7 @@ from mark.planning.solver.boot_law import absent, there, with_law
 from mark.planning.solver.program import Program, overflow_usd, wanted_now, with_least
 from mark.planning.solver.solve import solve
 
-_LIKELY = 0.9  # quantile of the likely load
+_LIKELY = 0.9  # quantile of the likely bursts
 TIME_BUDGET_S = 2.0  # of the integer program, which `how` "ilp" uses if the plan is not proven without it
 
 
@@ -85,11 +85,12 @@ class ExpectedCostPolicy:
         self._pools = Pools([resolved.offers[i] for i in chosen], usable_rps)
         self._offers = tuple(self._pools.offers[i] for i in self._pools.first)
         self._usable_rps = np.array([usable_rps[i] for i in self._pools.first])
-        self._weights: TypeWeights | None = None
-        if self._lateness.shares is not None:
-            reference = cheapest_lasting(resolved, self._steady)
-            first = [resolved.candidates[chosen[i]] for i in self._pools.first]
-            self._weights = TypeWeights(resolved.candidates[reference], first, 1.0 - resolved.slo.attainment)
+        first = [resolved.candidates[chosen[i]] for i in self._pools.first]
+        self._weights = TypeWeights.of(resolved, self._steady, first)
+        self._alone: tuple[Lateness, ...] = ()
+        if self._lateness.shares is not None and all(c.late_shares is not None for c in first):
+            patience_s = self._lateness.patience_s
+            self._alone = tuple(Lateness(patience_s, c.late_shares, c.capacity_rps) for c in first)
         self._usd_per_step = np.array([offer.usd_per_s * STEP_S for offer in self._offers])
         self._launch_usd = np.array([boot_usd(offer) for offer in self._offers])
         self._boot_steps = np.array([math.ceil(o.boot.mean_s / STEP_S) for o in self._offers], dtype=np.int64)
@@ -152,7 +153,8 @@ class ExpectedCostPolicy:
             notes = confidence_notes(miss.confidence, self._resolved.slo)
         usd_per_overflow = price.usd
         terms = self._pools.terms(context.beliefs, context.now_s, self._usd_per_overflow)
-        usable_rps = self._usable_at(forecast)
+        # At a quiet minute's load one instance of any type suffices, so all types would seem equal, also for a burst.
+        usable_rps = self._weights.at(saved.believed.likely_rps())
         counts, stay, solver = self._wanted(saved, usable_rps, running, terms, context, price, those, memory)
         why = f"the plan costs least over {saved.steps * STEP_S / 60.0:.0f} min, launches included"
         if self._fixed is not None:
@@ -170,15 +172,18 @@ class ExpectedCostPolicy:
                 usd_per_step,
                 min(usd_per_overflow, self._usd_per_overflow),
                 context.windows_rps,
+                self._weights.at(context.last_minute_rps or 0.0),
             )
             memory = replace(memory, past=past)
             better = self._fixed.best(past)
             if better is not None:
                 ready = self._ready(context.fleet)
-                raised = self._fixed.hold(better, counts, running, ready, terms.buyable, forecast, usd_per_step)
+                raised = self._fixed.hold(
+                    better, counts, running, ready, terms.buyable, forecast, usd_per_step, usable_rps
+                )
                 if self._allowed(raised):
                     counts = raised
-                if counts @ self._usable_rps >= better.capacity_rps * (1.0 - 1e-9):
+                if counts @ usable_rps >= better.count * usable_rps[better.offer] * (1.0 - 1e-9):
                     notes = (*notes, self._held(better))
                     why = f"{better.count} {self._offers[better.offer].name} throughout would have cost less"
         if self._burst is not None:
@@ -194,27 +199,18 @@ class ExpectedCostPolicy:
         capacity_rps = float(counts @ usable_rps)
         plan = Plan(
             at_s=context.now_s,
-            targets=self._targets(kept, spare, running, terms, forecast, context, saved, usd_per_overflow, why),
+            targets=self._targets(kept, spare, running, terms, context, saved, usable_rps, usd_per_overflow, why),
             predictor=forecast.predictor,
             standbys=self._standbys(counts, context, terms),
             warm=self._warm(max(saved.passed_on_rps(capacity_rps), self._burst_rps(forecast) - capacity_rps)),
             notes=(*notes, *(("stopped at the service's limit of instances or $/h",) if self._limited(counts) else ())),
-            capacity_rps=self._lateness.holds_rps(capacity_rps, 1.0 - self._resolved.slo.attainment),
+            capacity_rps=self._weights.holds_rps(counts),
             usd_per_miss=usd_per_miss,
             confidence=confidence,
             solver=solver,
             leaving=leaving,
         )
         return plan, memory
-
-    def _usable_at(self, forecast: Forecast) -> FloatArray:
-        """Return the requests/s of an instance of each pool, at the highest likely load, for all steps: (pools,).
-
-        At a quiet minute's load one instance of any type suffices, so all types would seem equal, also for a burst.
-        """
-        if self._weights is None:
-            return self._usable_rps
-        return self._weights.at(float(forecast.peak_at(_LIKELY)[:HORIZON].max()))
 
     def _ready(self, fleet: Fleet) -> IntArray:
         """Return how many instances serve and are not being interrupted: (pools,)."""
@@ -238,6 +234,7 @@ class ExpectedCostPolicy:
             np.where(lasting, affordable, 0.0).astype(np.int64),
             late_share=1.0 - self._resolved.slo.attainment,
             lateness=self._lateness,
+            alone=self._alone,
         )
 
     def _held(self, fleet: FixedFleet) -> str:
@@ -475,16 +472,18 @@ class ExpectedCostPolicy:
         spare: IntArray,
         running: IntArray,
         terms: SpotTerms,
-        forecast: Forecast,
         context: PlanningContext,
         saved: ServedLoad,
+        usable_rps: FloatArray,
         usd_per_overflow: float,
         why: str,
     ) -> tuple[Target, ...]:
         """Return the targets. The reason of each is the worth of its last instance, or `why` if that does not pay."""
-        planned_rps, late = float((kept - spare) @ self._usable_rps), 1.0 - self._resolved.slo.attainment
-        coming = self._lateness.holds_rps(float(running @ self._usable_rps), late) * self._resolved.service.unit.size
-        planned = self._lateness.holds_rps(planned_rps, late) * self._resolved.service.unit.size
+        forecast = context.forecast
+        assert forecast is not None
+        planned_rps = float((kept - spare) @ usable_rps)
+        coming = self._weights.holds_rps(running) * self._resolved.service.unit.size
+        planned = self._weights.holds_rps(kept - spare) * self._resolved.service.unit.size
         left = spare.copy()
         budget = ""
         if not self._resolved.functions_in_time:
@@ -498,7 +497,7 @@ class ExpectedCostPolicy:
             step = 0 if context.first else min(int(self._boot_steps[i]), forecast.steps - 1)
             high_rps = float(forecast.mean_at(0.9)[step])
             # Load that the last instance serves from when a launch of now is ready, for as long as that pays.
-            one_less_rps = max(0.0, planned_rps - float(self._usable_rps[i]))
+            one_less_rps = max(0.0, planned_rps - float(usable_rps[i]))
             below, above = saved.at(np.array([one_less_rps, planned_rps]))
             served = above - below
             ready = min(step, saved.steps - 1)

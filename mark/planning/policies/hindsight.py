@@ -62,11 +62,14 @@ class PastCosts:
 
 @dataclass(frozen=True, slots=True)
 class FixedFleet:
-    """`count` instances of the planner's offer number `offer`, with their capacity; costs as in `PastCosts`."""
+    """`count` instances of the planner's offer number `offer`, and the load that they carry within the promise.
+
+    Costs as in `PastCosts`.
+    """
 
     offer: int
     count: int
-    capacity_rps: float
+    carries_rps: float
     fixed_usd: float
     planned_usd: float
 
@@ -76,7 +79,8 @@ class FixedFleets:
 
     By offer of `offers`: `usable_rps` of an instance, `launch_usd`, `boot_steps`, `committed` (instances that are paid
     for anyway and so cost nothing), and `most`, 0 for an offer that cannot be held for hours. A fleet keeps the promise
-    if it leaves at most `late_share` of the requests late, by `lateness`.
+    if it leaves at most `late_share` of the requests late, by the lateness of its own type in `alone`. `lateness` is
+    for the capacity of a plan, and for all fleets if `alone` is empty.
     """
 
     def __init__(
@@ -90,6 +94,7 @@ class FixedFleets:
         *,
         late_share: float,
         lateness: Lateness,
+        alone: Sequence[Lateness] = (),
     ) -> None:
         self._offers = tuple(offers)
         self._usable_rps, self._launch_usd, self._boot_steps = usable_rps, launch_usd, boot_steps
@@ -99,6 +104,9 @@ class FixedFleets:
         self._offer = np.repeat(np.arange(len(most)), most)
         self._count = np.concatenate([np.arange(1, n + 1) for n in most])
         self._capacity_rps = self._count * usable_rps[self._offer]
+        self._types = [(own, self._offer == i) for i, own in enumerate(alone) if most[i]]
+        if not alone:
+            self._types = [(lateness, np.ones(len(self._offer), dtype=np.bool_))]
         self._paid = np.maximum(0, self._count - committed[self._offer])
 
     def seen(
@@ -110,9 +118,11 @@ class FixedFleets:
         usd_per_step: FloatArray,
         usd_per_miss: float,
         windows_rps: FloatArray = _NO_WINDOWS,
+        usable_rps: FloatArray | None = None,
     ) -> PastCosts:
         """Add the time since the past was last seen, in which `load_rps` came, and a new plan: `counts`.
 
+        `usable_rps` is the capacity of each offer's instances at that load, if it differs from the usual one.
         `windows_rps` are the rates of the last minute's 5 s windows, NaN where nothing was observed. They decide
         whether a fleet kept the promise, because bursts of seconds hide in a minute's mean. A minute without
         observation (None) is left out; a plan that is made again within a minute is replaced.
@@ -129,14 +139,14 @@ class FixedFleets:
             return replace(past, at_s=now_s, plans=plans)
         discount = math.pow(0.5, steps * STEP_S / HALF_LIFE_S)
         steps = min(steps, 2.0)  # a controller that was away does not know the load
-        capacity_rps = np.append(self._capacity_rps, self._serving(past.plans) @ self._usable_rps)
-        late = self._lateness.late_rps(load_rps, capacity_rps) * steps * STEP_S
-        within_rps = unrest_rps(load_rps, windows_rps)
-        fixed_late = self._lateness.late_rps(within_rps[:, None], self._capacity_rps).mean(axis=0) * steps * STEP_S
+        serving_rps = float(self._serving(past.plans) @ (self._usable_rps if usable_rps is None else usable_rps))
+        planned_late = float(self._lateness.late_rps(load_rps, serving_rps)) * steps * STEP_S
+        late = self._late_rps(np.array([load_rps])) * steps * STEP_S
+        fixed_late = self._late_rps(unrest_rps(load_rps, windows_rps)) * steps * STEP_S
         held, before = np.array(past.plans[-1]), np.array(past.plans[-2:][0])
         planned_usd = steps * float(np.maximum(0, held - self._committed) @ usd_per_step)
-        planned_usd += float(np.maximum(0, held - before) @ self._launch_usd) + usd_per_miss * float(late[-1])
-        fixed_usd = steps * self._paid * usd_per_step[self._offer] + usd_per_miss * late[:-1]
+        planned_usd += float(np.maximum(0, held - before) @ self._launch_usd) + usd_per_miss * planned_late
+        fixed_usd = steps * self._paid * usd_per_step[self._offer] + usd_per_miss * late
         return PastCosts(
             now_s,
             self._offers,
@@ -147,6 +157,13 @@ class FixedFleets:
             tuple((discount * np.array(past.fixed_late) + fixed_late).tolist()),
             plans,
         )
+
+    def _late_rps(self, loads_rps: FloatArray) -> FloatArray:
+        """Return the late requests/s of each fleet, on average over equally likely loads."""
+        late_rps = np.empty(len(self._count))
+        for lateness, own in self._types:
+            late_rps[own] = lateness.late_rps(loads_rps[:, None], self._capacity_rps[own]).mean(axis=0)
+        return late_rps
 
     def _serving(self, plans: Sequence[Sequence[int]]) -> IntArray:
         """Return the serving instances under the last of `plans`, by offer: the least of all plans of the last boot."""
@@ -167,10 +184,11 @@ class FixedFleets:
         i = int(cost_usd.argmin())
         if cost_usd[i] >= MARGIN * past.planned_usd:
             return None
+        lateness = next(lateness for lateness, own in self._types if own[i])
         return FixedFleet(
             int(self._offer[i]),
             int(self._count[i]),
-            float(self._capacity_rps[i]),
+            lateness.holds_rps(float(self._capacity_rps[i]), self._late_share),
             past.fixed_usd[i],
             past.planned_usd,
         )
@@ -184,31 +202,32 @@ class FixedFleets:
         buyable: BoolArray,
         forecast: Forecast,
         usd_per_step: FloatArray,
+        usable_rps: FloatArray,
     ) -> IntArray:
         """Return `counts` with the capacity of `fleet` as a minimum, and as a maximum unless more is likely to be
-        needed.
+        needed. `usable_rps` is that of an instance of each offer at the load that comes.
 
         Unchanged if no load near it is likely. Running instances are preferred to launches, and dearer ones leave
         before cheaper ones; but `ready` ones leave only as far as other ready ones replace them, so that a swapped
         instance serves until its replacement does. If the market refuses offers the capacity may be lower.
         """
-        if float(forecast.mean_at(_LIKELY).max()) < _IDLE * fleet.capacity_rps:
+        if float(forecast.mean_at(_LIKELY).max()) < _IDLE * fleet.carries_rps:
             return counts
         likely_rps = float(forecast.mean_at(_LIKELY)[: self._soon].max())
         expected_rps = float(forecast.mean_at(0.5)[: self._soon].max())
-        counts, least_rps = counts.copy(), fleet.capacity_rps * (1.0 - 1e-9)
-        dearest = np.argsort(-usd_per_step / self._usable_rps, kind="stable")
-        if likely_rps <= _FITS * fleet.capacity_rps and expected_rps <= fleet.capacity_rps:
-            spare_rps = float(counts @ self._usable_rps) - least_rps
+        counts, least_rps = counts.copy(), fleet.count * float(usable_rps[fleet.offer]) * (1.0 - 1e-9)
+        dearest = np.argsort(-usd_per_step / usable_rps, kind="stable")
+        if likely_rps <= _FITS * fleet.carries_rps and expected_rps <= fleet.carries_rps:
+            spare_rps = float(counts @ usable_rps) - least_rps
             for i in dearest:
-                each_rps = float(self._usable_rps[i])
+                each_rps = float(usable_rps[i])
                 spare = max(0, min(math.floor(spare_rps / each_rps), int(counts[i])))
                 spare_rps -= spare * each_rps
-                serving_rps = float(np.minimum(counts, ready) @ self._usable_rps)
+                serving_rps = float(np.minimum(counts, ready) @ usable_rps)
                 to_spare = max(0, math.floor((serving_rps - least_rps) / each_rps))
                 counts[i] -= min(spare, max(0, int(counts[i] - ready[i])) + to_spare)
         launched = (fleet.offer, fleet.count if buyable[fleet.offer] else 0)
         for i, most in (*((i, int(running[i] - counts[i])) for i in dearest[::-1]), launched):
-            missing = math.ceil((least_rps - float(counts @ self._usable_rps)) / float(self._usable_rps[i]))
+            missing = math.ceil((least_rps - float(counts @ usable_rps)) / float(usable_rps[i]))
             counts[i] += max(0, min(missing, most))
         return counts

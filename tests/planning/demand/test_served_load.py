@@ -167,6 +167,13 @@ def test_points_within_a_step_keep_its_mean(rate: float, peak: float) -> None:
     np.testing.assert_allclose(np.average(within, axis=2, weights=weights), believed.mean_rps.T, atol=1e-8)
 
 
+def test_the_likely_rate_leaves_out_the_chance_of_poisson_arrivals() -> None:
+    """A burst belongs to the load. The highest of twelve Poisson counts does not: tables of late shares hold it."""
+    rate, by_chance = 6.0, 1.63 * math.sqrt(6.0 / 5.0)
+    assert BelievedLoad.of(forecast(rate, 0.0, 1.0 + by_chance / rate), 3).likely_rps() == pytest.approx(rate)
+    assert BelievedLoad.of(forecast(rate, 0.0, 5.0), 3).likely_rps() > 20.0
+
+
 def test_the_load_within_a_step_turns_into_a_burst_without_a_jump() -> None:
     """As its peak rises from normal unrest to a burst, the load above 150 grows evenly."""
     above = []

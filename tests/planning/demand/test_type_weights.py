@@ -55,6 +55,22 @@ def test_fleets_that_carry_the_same_load_have_one_capacity() -> None:
         assert (worth >= 40.0 * large) == (same_rps >= load_rps), "enough small ones are worth the large ones"
 
 
+def test_a_fleet_of_one_type_holds_the_load_of_its_own_table() -> None:
+    weights = TypeWeights(LARGE, [LARGE, SMALL], 0.02)
+    assert SMALL.late_shares is not None
+    for count in (1, 2, 7):
+        assert weights.holds_rps([0, count]) == SMALL.late_shares.carries_rps(count, 0.02)
+    assert weights.holds_rps([0, 0]) == 0.0
+
+
+def test_a_mixed_fleet_holds_less_than_if_all_were_of_its_largest_type() -> None:
+    weights = TypeWeights(LARGE, [LARGE, SMALL], 0.02)
+    assert weights.holds_rps([2, 0]) < weights.holds_rps([2, 3]) < weights.holds_rps([2, 6]) < weights.holds_rps([5, 0])
+    held_rps = weights.holds_rps([2, 6])
+    worth = float(np.array([2, 6]) @ weights.at(held_rps))
+    assert worth == pytest.approx(40.0 * 4, rel=0.05), "as many of the large ones as carry it alone"
+
+
 def test_types_beside_a_function_in_time_are_compared_by_the_requests_they_serve() -> None:
     """The function answers the requests beyond them in time, so by lateness one instance of any type is enough."""
     with_function = [carrying(40.0, 50.0, 30.0, function=True), carrying(10.0, 15.0, 5.0, function=True)]
@@ -67,7 +83,7 @@ def test_one_instance_counts_as_what_it_serves_beside_a_function_in_time() -> No
     """One large instance serves 20 requests/s; a small one serves half of them, unless it breaks the promise."""
     large, small = carrying(40.0, 50.0, 30.0, function=True), carrying(10.0, 15.0, 5.0, function=True)
     assert TypeWeights(large, [large, small], 0.02).at(20.0) == pytest.approx([40.0, 20.0])
-    assert TypeWeights(LARGE, [LARGE, SMALL], 0.02).at(20.0)[1] < 19.0
+    assert TypeWeights(LARGE, [LARGE, SMALL], 0.02).at(20.0) == pytest.approx([40.0, 20.0])
     counted = small.late_shares
     assert counted is not None
     late = replace(small, late_shares=replace(counted, late=np.full_like(counted.late, 0.03)))

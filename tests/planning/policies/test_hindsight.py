@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.domain.arrays import BoolArray, IntArray
+from mark.domain.arrays import BoolArray, FloatArray, IntArray
+from mark.domain.late_shares import LateShares
 from mark.domain.load import Forecast
 from mark.domain.service import ResolvedService
 from mark.planning.demand.served_load import Lateness, overflow_rps
@@ -196,7 +197,51 @@ def test_fleets_have_no_more_instances_than_are_compared() -> None:
     assert len(played(fleets(most=(100, 0)), [8.0], [(1, 0)]).fixed_usd) == MOST_INSTANCES
 
 
+def counted(late: float) -> LateShares:
+    """Return a table by which a fleet of any size leaves a share of every load late."""
+    shape = (2, 3)
+    return LateShares(
+        np.array([1, 2]),
+        np.array([1.0, 10.0, 100.0]),
+        np.full(shape, late),
+        np.zeros(shape),
+        np.ones(shape),
+        0.5,
+        1_000,
+    )
+
+
+def test_a_fleet_is_late_by_the_table_of_its_own_type() -> None:
+    """As 0.4 of a large instance, a small one would leave 60 % late."""
+    large, small = Lateness(PATIENCE_S, counted(0.001), 25.0), Lateness(PATIENCE_S, counted(0.004), 10.0)
+    assert float(large.late_rps(8.0, 10.0)) > 4.0
+    of = FixedFleets(
+        ("small", "large"),
+        RPS,
+        LAUNCH_USD,
+        BOOT_STEPS,
+        np.array((0, 0)),
+        np.array((2, 2)),
+        late_share=0.02,
+        lateness=large,
+        alone=(small, large),
+    )
+    past = played(of, [8.0] * 40, [(2, 0)])
+    assert past.fixed_late == pytest.approx(np.array([0.004, 0.004, 0.001, 0.001]) * past.requests)
+    best = of.best(past)
+    assert best is not None
+    assert (best.offer, best.count) == (0, 1)
+    assert best.carries_rps > 8.0
+
+
 THREE = FixedFleet(0, 3, 30.0, 1.0, 2.0)
+
+
+def test_instances_that_have_the_fleets_capacity_at_this_load_are_enough() -> None:
+    one_large, two_small = FixedFleet(1, 1, 25.0, 1.0, 2.0), counts(2)
+    believed = tailed(22.0, 24.0)
+    assert held(two_small, two_small, believed, fleet=one_large) == [2, 1]
+    assert held(two_small, two_small, believed, fleet=one_large, usable_rps=np.array([13.0, 25.0])) == [2, 0]
 
 
 def held(
@@ -206,9 +251,11 @@ def held(
     buyable: BoolArray = EVERY,
     *,
     ready: IntArray | None = None,
+    fleet: FixedFleet = THREE,
+    usable_rps: FloatArray = RPS,
 ) -> list[int]:
     ready = running if ready is None else ready
-    return fleets().hold(THREE, planned, running, ready, buyable, believed, USD_PER_STEP).tolist()
+    return fleets().hold(fleet, planned, running, ready, buyable, believed, USD_PER_STEP, usable_rps).tolist()
 
 
 def tailed(rate_rps: float, p90_rps: float) -> Forecast:
