@@ -22,7 +22,8 @@ from mark.domain.errors import BadInput
 
 _COVERED = ("DiscountedUsage", "SavingsPlanCoveredUsage")
 _PLAIN_LINUX = re.compile(r"(RunInstances(:SV\d+)?|RunInstance|Hosting)?")
-_PROBE = 1000  # items kept of each file, to detect that it or another part of its report repeats them
+_PROBE = 1000  # items kept of each file, to detect that another part of its report repeats them
+_OWN = 1_000_000  # hashes of items kept of each file, to detect that it repeats them: 60 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,15 +154,15 @@ class _Reading:
     unlisted: bool = False  # whether use that a reservation covers has no list price
 
     def read(self, n: int, file: BillFile) -> None:
-        own: set[tuple[object, ...]] = set()
+        own: set[int] = set()
         for item in file.items(self.tags):
             self.add(n, item)
             if item.identity:
-                key = (item.identity, item.account, item.start_s, item.item_type, item.amount, item.cost)
+                key = hash((item.identity, item.account, item.start_s, item.item_type, item.amount, item.cost))
                 if key in own:
                     what = "stands above already: two copies of a report in one file count twice, remove one"
                     raise BadInput(what, f"{item.where} line item", item.identity)
-                if len(own) < _PROBE:
+                if len(own) < _OWN:
                     own.add(key)
             if self.by_day and item.identity:
                 # Answers are small, and may overlap anywhere.

@@ -301,6 +301,14 @@ def test_a_report_that_stands_twice_in_one_file_is_refused(tmp_path: Path, write
         read_invoice([str(path)], MAY, MAY + DAY)
 
 
+def test_copied_part_of_a_long_report_is_refused(tmp_path: Path) -> None:
+    path = Path(focus(tmp_path / "focus.csv", [Item(identity=f"id{n}") for n in range(1200)]))
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines, *lines[-100:]]))
+    with pytest.raises(BadInput, match=r"focus.csv:1202 line item: stands above already"):
+        read_invoice([str(path)], MAY, MAY + DAY)
+
+
 def test_a_report_without_a_last_line_feed_may_be_cut(tmp_path: Path) -> None:
     path = Path(legacy(tmp_path / "cur.csv", [Item()]))
     path.write_text(path.read_text().rstrip("\n"))
