@@ -27,6 +27,7 @@ _DIGIT = re.compile(rb"\d")
 _NO_ID = re.compile(rb"\d:\d\d|\d{4}-\d\d|^\W*\d{1,4}\W*$|^\W*\d{10}(?:\.\d+|\d{3})?\W*$|^\d+(?:\.\d+){3}(?::\d+)?$|/")
 _TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|\[[^\]]*\]|[^\s"\[]+')
 _METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"})
+_PIECES = re.compile(rb'[^\s,;()\[\]{}"]+')
 _OF_REQUEST = re.compile(r"(?:request|req|trace|correlation|transaction|invocation)[_.\- ]?id$", re.IGNORECASE)
 _STATUS, _CODE = re.compile("status|code", re.IGNORECASE), re.compile(r"[1-5]\d\d(?:\.0)?")
 _OF_CALL = re.compile(r"/|(?:GET|POST|PUT|DELETE|HEAD|OPTIONS|PATCH)\b|[1-5]\d\d$")  # a path, a method, a status
@@ -55,8 +56,10 @@ def refuse_two_lines(texts: Sequence[bytes], seconds: FloatArray, requests: Sequ
         raise BadInput(f"each request seems to have {many} lines: {way}, `log_filter` line=* all", "")
     order = np.argsort(np.floor(seconds), kind="stable")  # one form may lack fractions of a second
     lines, ordered = [texts[i] for i in order], [requests[i] for i in order]
+    ids = _ids_of_two(lines)
     for word, own, at_once in _classes(lines, steady=_is_steady(seconds)):
-        if not _are_pairs(seconds[order], _comparable(ordered, own), own, at_once=at_once):
+        of_servers = bool(ids) and bool(word) and not _OF_CALL.search(word) and _differ(ids, own)
+        if not of_servers and not _are_pairs(seconds[order], _comparable(ordered, own), own, at_once=at_once):
             continue
         if [word.encode() in line for line in lines] != own.tolist():
             halves = (
@@ -234,6 +237,15 @@ def _lines_of_ids(texts: Sequence[bytes], requests: Sequence[Request]) -> tuple[
         once = (word for word in reversed(usual) if _once_each(of_lines, [word in text for text in texts]))
         return next(once, b"").decode("utf-8", "replace"), many
     return None
+
+
+def _ids_of_two(lines: Sequence[bytes]) -> list[str]:
+    """Return the id of each line, which one other line shares; none if lines lack one."""
+    words = [dict.fromkeys(_PIECES.findall(line)) for line in lines]
+    times = Counter(word for some in words for word in some)
+    ids = {word for word, n in times.items() if n == 2 and _DIGIT.search(word) and not _NO_ID.search(word)}
+    found = [next((word for word in some if word in ids), b"").decode("utf-8", "replace") for some in words]
+    return found if found.count("") <= 0.05 * len(lines) else []
 
 
 def _are_near(ids: Sequence[str], many: int) -> bool:

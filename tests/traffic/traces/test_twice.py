@@ -81,6 +81,13 @@ PAIRS = {
         both(lambda i, at: web(at).rstrip("\n") + " 1\n", lambda i, at: web(at).rstrip("\n") + " 2 of 2\n"),
         "line=*of*",
     ),
+    "a server and its runner with another path": (
+        both(
+            lambda i, at: f"{at.isoformat()} [api:1] (method=POST,path=/predict) (status=200) (trace=t{i},span=a)\n",
+            lambda i, at: f"{at.isoformat()} [runner:1] (method=POST,path=/) (status=200) (trace=t{i},span=b)\n",
+        ),
+        "line=*[",
+    ),
     "two blocks": ("".join(web(at) for at in moments()) + "".join(uvicorn(at, 40_000) for at in moments()), "line=*"),
     "logfmt": (
         both(
