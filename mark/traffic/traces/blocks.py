@@ -99,8 +99,9 @@ def blocks(
         with path.open("rb") as raw:
             total = os.fstat(raw.fileno()).st_size
             stream = _unpacked(raw, path)
+            text_of = _Text(stream)
             bare = False  # whether a carriage return ends each line
-            while data := stream.read(size):
+            while data := text_of.read(size):
                 if line == 1 and not rest:
                     bare = b"\n" not in data and b"\r" in data[:-1]
                 if bare:
@@ -178,8 +179,6 @@ def _unpacked(raw: io.BufferedReader, path: Path) -> _Stream:
             return _Packed(raw, unpacker)
     if magic.startswith(_ZIP):
         return _zipped(raw, path)
-    if magic.startswith(_UTF16):
-        return _Utf16(raw)
     return raw
 
 
@@ -202,15 +201,20 @@ class _Stream(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-class _Utf16:
-    """Text in UTF-16, as PowerShell writes it, in UTF-8."""
+class _Text:
+    """Text in UTF-8 or, as PowerShell writes it, in UTF-16, as UTF-8."""
 
-    def __init__(self, raw: io.BufferedReader) -> None:
-        self._raw, self._decoder = raw, codecs.getincrementaldecoder("utf-16")("replace")
+    def __init__(self, stream: _Stream) -> None:
+        self._stream = stream
+        self._decoder: codecs.IncrementalDecoder | None = None
+        self._begun = False
 
     def read(self, size: int) -> bytes:
-        data = self._raw.read(size)
-        return self._decoder.decode(data, final=not data).encode("utf-8", "replace")
+        data = self._stream.read(size)
+        if not self._begun and data.startswith(_UTF16):
+            self._decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        self._begun = True
+        return data if self._decoder is None else self._decoder.decode(data, final=not data).encode("utf-8", "replace")
 
 
 class _Unpacker(Protocol):

@@ -12,7 +12,17 @@ from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.traffic.traces.cells import is_missing, read_numbers
 from mark.traffic.traces.exports import Columns
-from mark.traffic.traces.times import EXCEL, FROM_START, TimeForm, Times, are_clocks, are_days, as_times, first_clock
+from mark.traffic.traces.times import (
+    EXCEL,
+    FROM_START,
+    TimeForm,
+    Times,
+    are_clocks,
+    are_days,
+    as_times,
+    first_clock,
+    month_of,
+)
 
 _TIME_NAMES = ("timestamp", "@timestamp", "time", "ts", "datetime", "date time", "t", "_time")
 _STARTS = frozenset(
@@ -32,7 +42,13 @@ _LAST_S = 1.001
 _SAME = 1e-6
 _FEW = 3
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
-_HOURS = frozenset({"hour", "hr", "hour of day"})
+_PARTS = {  # of a time, in English, German, French and Spanish
+    **dict.fromkeys(("year", "jahr", "ann\u00e9e", "annee", "a\u00f1o"), "year"),
+    **dict.fromkeys(("month", "monat", "mois", "mes"), "month"),
+    **dict.fromkeys(("day", "tag", "jour", "d\u00eda", "dia"), "day"),
+    **dict.fromkeys(("hour", "hr", "hour of day", "stunde", "heure", "hora"), "hour"),
+    **{unit: unit for unit in ("minute", "second")},
+}
 _MOST_OF = {"year": 2106.0, "month": 12.0, "day": 31.0, "hour": 23.0, "minute": 59.0, "second": 60.0}
 _TOTALS = frozenset(
     [
@@ -105,11 +121,14 @@ def with_whole_times(columns: Columns) -> dict[str, tuple[Sequence[object], tupl
 
 
 def _parts_of_times(columns: Columns) -> dict[str, tuple[str, FloatArray]]:
-    """Return columns of whole numbers that are named after a part of a time, such as `hour`."""
+    """Return columns of whole numbers that are named after a part of a time, such as `hour`; months may have names."""
     found = {}
     for name, values in columns.items():
-        unit = "hour" if name.strip().lower() in _HOURS else name.strip().lower()
-        numbers = read_numbers(values) if unit in _MOST_OF else None
+        if (unit := _PARTS.get(name.strip().lower())) is None:
+            continue
+        numbers = read_numbers(values)
+        if numbers is None and unit == "month":
+            numbers = read_numbers([month_of(str(value)) or None for value in values])
         if numbers is None or numbers.bad:
             continue
         known = numbers.values[np.isfinite(numbers.values)]  # a row of totals has none

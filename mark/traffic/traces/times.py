@@ -304,7 +304,7 @@ def _as_iso(match: re.Match[str], order: str | None, *, zoned: bool = True) -> s
         month = (
             parts["m"]
             if "m" in parts
-            else str(3 * int(parts["q"]) - 2 if "q" in parts else _month(parts.get("month", "")))
+            else str(3 * int(parts["q"]) - 2 if "q" in parts else month_of(parts.get("month", "")))
         )
     if len(year) == 2:
         year = ("20" if int(year) < _CENTURY else "19") + year
@@ -336,7 +336,7 @@ def _as_iso(match: re.Match[str], order: str | None, *, zoned: bool = True) -> s
     return f"{text}{sign}{hours}:{minutes}"
 
 
-def _month(name: str) -> int:
+def month_of(name: str) -> int:
     """Return the number of a month by its name or the beginning of it; 0 for another word."""
     plain = normalize("NFD", name.lower()).encode("ascii", "ignore").decode()
     return _MONTHS.get(plain[:3]) or _MONTHS.get(plain[:4], 0)
