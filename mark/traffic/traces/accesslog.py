@@ -42,6 +42,7 @@ from mark.traffic.traces.ordered import Ordered
 from mark.traffic.traces.overlaps import Overlaps, Repeats
 from mark.traffic.traces.partial import is_limit
 from mark.traffic.traces.stamps import Micros, Stamps, TimeFormat, ZoneClock, changed_clock, stamps_of
+from mark.traffic.traces.stated import says_sample
 from mark.traffic.traces.times import AS_WRITTEN, TimeForm
 from mark.traffic.traces.trace import Trace
 from mark.traffic.traces.twice import refuse_two_lines, refuse_two_objects
@@ -55,6 +56,7 @@ _LEAST_BEFORE = 10
 _MOST_BEFORE = 100  # lines of start-up before a file's first request
 _MOST_KEPT = 2_000_000  # requests kept in memory; more are read from their sorted file
 _MOST_NAMED = 5
+_FIRST_LINES = 20  # that may hold comments on the file
 _LONGEST_LINE = 1 << 14  # bytes of a request
 _REPEATED = re.compile(rb"message repeated (\d+) times: \[")  # by rsyslog
 _PAIRS = 1 << 20  # bytes of a file that show whether each request has two lines
@@ -98,7 +100,19 @@ class LogFile:
 
 def log_file(path: Path, reading: LogReading) -> LogFile | None:
     """Return the file as an access log, by its first lines, or None. Raises BadInput for an unreadable file."""
-    return _recognised(path, _short_lines(beginning(path, HEAD)), reading)
+    head = _short_lines(beginning(path, HEAD))
+    found = _recognised(path, head, reading)
+    if found is not None and reading.log_filter is None:
+        _refuse_sample(found, b"".join(head.splitlines(keepends=True)[:_FIRST_LINES]))
+    return found
+
+
+def _refuse_sample(log: LogFile, first: bytes) -> None:
+    """Raise BadInput if a comment, or a first line that is no request, says that the requests are a sample."""
+    for number, (line, is_request) in enumerate(zip(first.split(b"\n"), log.are_requests(first), strict=False), 1):
+        if not is_request and (number == 1 or line.startswith((b"#", b";", b"//"))) and says_sample(shown(line)):
+            what = "the requests are a sample: `log_filter` line=* counts its lines, and `scale` more"
+            raise BadInput(what, f"{log.path} line {number}", shown(line)[:80])
 
 
 def is_log(head: bytes, reading: LogReading) -> bool:

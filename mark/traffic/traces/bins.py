@@ -11,6 +11,7 @@ from mark.domain.errors import BadInput
 from mark.traffic.traces.meanings import Unit
 from mark.traffic.traces.series import REACH, lengths_of
 from mark.traffic.traces.times import shown
+from mark.traffic.traces.trace import step_shown
 
 _EXACT = 1e-3  # of a step
 _WIDTHS = (2.0**16, 2.0**31, 2.0**32, 2.0**64)  # where counters of a fixed width overflow
@@ -18,6 +19,7 @@ _USUAL = 3.0  # times the largest increase of other rows
 _RESTART = 0.05  # of a counter: a part that came within one row, if other rows have less
 _COINCIDENCE = 1e-3  # chance of a restart within a row of an overflow
 _RUN = 3  # longer steps in a row that are the rows' own length and no gaps
+_FAR = 7.0  # times the least step, as a week has days: a row so long with so many requests may be no gap
 
 Bins = tuple[FloatArray, FloatArray, float]  # starts, requests, the least width
 
@@ -158,15 +160,19 @@ def _widths(starts: FloatArray, counts: FloatArray | None, least: float, where: 
     begins, ends = np.append(0, changes), np.append(changes, len(ratio))
     same = np.abs(ratio - np.round(ratio)) < _EXACT
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-        if end - begin < _RUN or not long[begin] or not same[begin]:
-            continue
-        last = end + 1 if end == len(steps) else end
+        few = end - begin < _RUN
         factor = float(np.round(ratio[begin]))
+        if not long[begin] or not same[begin] or (few and (counts is None or factor < _FAR)):
+            continue
+        last = end + 1 if end == len(steps) and not few else end
         if counts is not None:
             short = np.median(counts[:-1][~long])
             more = float(np.median(counts[begin:last]) / short) if short > 0.0 else np.inf
-            if not factor / 2.0 < more < factor * 2.0:
-                what = f"from {shown(float(starts[begin]))} on rows are {steps[begin]:g} s apart and not {least:g} s"
+            if few and not factor / 2.0 < more < np.inf:
+                continue
+            if few or not factor / 2.0 < more < factor * 2.0:
+                apart = step_shown(float(steps[begin]))
+                what = f"from {shown(float(starts[begin]))} on rows are {apart} apart and not {step_shown(least)}"
                 raise BadInput(
                     f"{what}: are these rows longer, or are some missing? Cut the file there, or say `gaps` zero, "
                     "interpolate or fail where rows are missing",

@@ -27,7 +27,7 @@ from mark.traffic.traces.meanings import COUNTER, Kind, Meaning, meaning_of
 from mark.traffic.traces.metric_lines import graphite_series, influx_series
 from mark.traffic.traces.partial import joined, pages_in, refuse_fewer, refuse_part
 from mark.traffic.traces.points import LINE, TIME, UNNAMED, VALUES, Points, flattened, is_time, series_of_points
-from mark.traffic.traces.stated import Statement, above_and_between, is_about_numbers, of_object
+from mark.traffic.traces.stated import Statement, above_and_between, is_about_numbers, of_object, sample_of
 
 MOST_BYTES = 2 << 30  # a table is held in memory
 SERIES = "series"  # the column that names the series of each row, if a format has several
@@ -373,6 +373,11 @@ def _rows(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None:
     if any(row.get("preview") is True for row in rows):
         raise BadInput("holds preliminary rows (preview true): ask for the final ones", str(path))
     rows = list(map(flattened, rows))
+    if name := next(
+        (key for row in rows for key, value in row.items() if isinstance(value, list) and sample_of(key, value)), ""
+    ):
+        what = f"a row holds a list of several {name}: write one a row, as `jq '.{name}[]'` does"
+        raise BadInput(what, str(path))
     held = Counter(name for row in rows for name in row)
     nested = {name for row in rows for name, value in row.items() if isinstance(value, dict | list)}
     names = [name for name, times in held.items() if times >= 0.5 * len(rows) and name not in nested]
@@ -387,6 +392,8 @@ def _columnwise(whole: object, path: Path) -> Export | None:
     if len(tables) > 1:
         names = ", ".join(name for table in tables for name in list(table.columns)[1:])
         raise BadInput(f"{len(tables)} tables in one document: ask for one series", str(path), names[:60])
+    for held in tables[0].around if tables else ():
+        refuse_part(held, path)
     return Export(tables[0].columns, "JSON", stated=[("unit", tables[0].unit)]) if tables else None
 
 
@@ -473,6 +480,7 @@ def _delimited(text: str, path: Path) -> Export | None:
     lines = [line for _, line in kept]
     try:
         delimiter = sep[1] if sep is not None else _delimiter(lines[: 2 * _PEEK_LINES])
+        lines = [line.rstrip() for line in lines] if delimiter == " " else lines
         reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=delimiter == " ")
         rows = [(kept[reader.line_num - 1][0], row) for row in reader if row]
     except csv.Error as error:  # a cell of more than 128 KiB: a quote that is never closed
@@ -545,7 +553,10 @@ def _delimited(text: str, path: Path) -> Export | None:
 
 
 def _complete_header(rows: list[tuple[int, list[str]]], width: int) -> None:
-    """Add the cell that a header lacks: R does not name its row numbers, and others end only rows with a delimiter."""
+    """Add the cell that a header lacks.
+
+    R does not name its row numbers, others end only rows with a delimiter, and a date and a clock may share a name.
+    """
     (number, head), body = rows[0], [row for _, row in rows[1:]]
     if len(head) != width - 1 or not body or any(len(row) != width for row in body) or any(map(is_time, head)):
         return
@@ -553,6 +564,8 @@ def _complete_header(rows: list[tuple[int, list[str]]], width: int) -> None:
         rows[0] = (number, [*head, ""])
     elif all(row[0].strip() == str(i) for i, row in enumerate(body, int(body[0][0] == "1"))):
         rows[0] = (number, ["", *head])
+    elif at := next((i + 1 for i in range(width - 1) if is_time(" ".join(body[0][i : i + 2]))), 0):
+        rows[0] = (number, [*head[:at], "", *head[at:]])
 
 
 def _is_header_beside(row: Sequence[str], head: Sequence[str], timed: Collection[int]) -> bool:
@@ -604,7 +617,9 @@ def _delimiter(head: Sequence[str]) -> str:
 
     best = max(_DELIMITERS, key=cells)
     rows = [row for row in map(str.split, head) if not row[0].startswith("#")]
-    if cells(best)[0] == 0 and all(map(_is_time_and_number, rows[1:])) and len({*map(len, rows)}) == len(rows[:1]):
+    widths = {*map(len, rows[1:] or rows)}
+    fits = len(widths) == 1 and max(widths) - len(rows[0]) in (0, 1)  # a date and a clock may share a name
+    if cells(best)[0] == 0 and fits and all(map(_is_time_and_number, rows[1:])):
         return " "
     return best
 

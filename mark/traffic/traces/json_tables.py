@@ -7,7 +7,7 @@ data frames, as the panel inspector shows them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _HEADS = ("columns", "cols", "meta", "fields", "labels", "header", "headers", "names", "columnNames")
 _BODIES = ("rows", "values", "data")
@@ -16,24 +16,29 @@ _DEEPEST, _MOST_TABLES = 5, 200
 
 @dataclass(frozen=True, slots=True)
 class JsonTable:
-    """Columns of equal length. `unit` is the one that the fields name, "" if there is none or several."""
+    """Columns of equal length. `unit` is the one that the fields name, "" if there is none or several.
+
+    `around` are the objects around the table, outer ones first.
+    """
 
     columns: Mapping[str, Sequence[object]]
     unit: str
+    around: tuple[Mapping[str, object], ...] = ()
 
 
-def tables_in(document: object, depth: int = 0) -> Iterator[JsonTable]:
+def tables_in(document: object, depth: int = 0, around: tuple[Mapping[str, object], ...] = ()) -> Iterator[JsonTable]:
     """Yield the tables of a document, outer ones first, and none within a table."""
     if depth > _DEEPEST:
         return
     inner: Sequence[object] = document[:_MOST_TABLES] if isinstance(document, list) else ()
     if isinstance(document, dict):
+        around = (*around, document)
         if (found := _table(document)) is not None:
-            yield found
+            yield replace(found, around=around)
             return
         inner = list(document.values())
     for one in inner:
-        yield from tables_in(one, depth + 1)
+        yield from tables_in(one, depth + 1, around)
 
 
 def _table(held: Mapping[str, object]) -> JsonTable | None:

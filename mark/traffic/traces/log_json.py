@@ -286,9 +286,11 @@ def _refuse_sample(requests: Sequence[Mapping[Path, object]]) -> None:
     """Raise BadInput if objects stand for several requests."""
     for row in requests:
         for path, value in row.items():
-            if not isinstance(value, bool | dict | list) and sample_of(path[-1], value):
+            if sample_of(path[-1], value):
                 what = "a line stands for several requests: `log_filter` "
-                raise BadInput(f"{what}{'.'.join(path)}=* counts the lines, and `scale` more", ".".join(path), value)
+                raise BadInput(
+                    f"{what}{'.'.join(path)}=* counts the lines, and `scale` more", ".".join(path), str(value)[:60]
+                )
 
 
 def _refuse_pairs(requests: Sequence[Mapping[Path, object]]) -> None:

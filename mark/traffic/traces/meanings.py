@@ -260,8 +260,8 @@ def has_own_name(one: str, other: str) -> bool:
 
 
 def _of_name(name: str) -> Meaning:
-    if _BRACES.sub("", name).strip() in COUNTERS:
-        return Meaning(Kind.REQUESTS, may_count=True)
+    if (of_all := COUNTERS.get(_BRACES.sub("", name).strip())) is not None:
+        return Meaning(Kind.REQUESTS if of_all else Kind.UNKNOWN, may_count=of_all)
     if (call := _CALLS.search(name)) is not None:
         return _of_query(name, call[1].lower())
     if (relic := _NEW_RELIC.fullmatch(name.strip())) is not None:

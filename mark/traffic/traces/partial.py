@@ -28,7 +28,9 @@ _TRUE = re.compile(
 )
 _FALSE = re.compile(r"(is|job|query|all)?(complete|completed|finished|done|final)")
 _SHARE = re.compile(r"sampl(e|ing)(rate|ratio|fraction|probability)")
-_TOTAL = re.compile(r"count|total(?:count|results|items|hits|rows|size)?|num(?:results|items)")
+_TOTAL = re.compile(
+    r"count|total(?:count|results|items|hits|rows|size)?|num(?:results|items)|rowsbeforelimit(?:atleast)?"
+)
 _PAGES = re.compile(r"(?:total|num|page)?(?:pages|countofpages)|pagecount|lastpage")
 _LIMIT = re.compile(
     r"limit|(?:max|page)(?:results|items|rows|size|count|keys|records)|(?:results|items|rows|hits)?perpage|top|first"

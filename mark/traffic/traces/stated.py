@@ -39,13 +39,23 @@ _SAMPLE = re.compile(
     r"|(?:\w*traces)?sampl(?:e|es|ed|ing)(?:rate|ratio|interval|factor|fraction|every|weight"
     r"|probability|percentage|percent)?"
 )
+# Fields of a request that list numbers or objects of several requests.
+_LISTS = (
+    re.compile(r"\w*(?:latency|latencies|duration|elapsed)\w*"),
+    re.compile("requests|records|events|batch|calls|entries"),
+)
 _NO_UNIT = frozenset(
     ["", "none", "count", "counts", "#", "number", "short", "1", "null", "events", "event", "n", "items", "locale"]
 )
 _NAMES_NO_SCALE = re.compile(
     r"(?i:\b(?:thousands?|millions?|hundreds|tsd|mio|tausend|millionen)\b|'000s?|\b10\^[36]\b)"
 )
-_SAMPLED = re.compile(r"\bsampl(?:e|ed|es|ing)\b.*\d", re.IGNORECASE)
+_SAMPLED = re.compile(  # "sampled 1/10", "1% sample", "1 in 10 requests", "every 10th"; not all of them
+    r"(?!.*\b(?:100\s?%|1[/:]1\b|1\.0\b))(?:.*(?<![a-z])sampl(?:e|ed|es|ing)(?![a-z]).*\d"
+    r"|.*(?:\b1\s?[:/]\s?\d+\b|\d\s?%|\b0?\.\d+\b).*(?<![a-z])sampl"
+    r"|.*\b(?:1|one) (?:in|of|out of|of every) \d+\b|.*\bevery \d+(?:st|nd|rd|th)\b)",
+    re.IGNORECASE,
+)
 _EVERY = re.compile(r"\b(?:interval|period|every)\W+(\d+(?:\.\d+)?\s*[a-z]+)\s*$", re.IGNORECASE)
 _TIMES = re.compile(
     r"(?:P?T)?(\d+(?:\.\d+)?)\s*(ms|millis\w*|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)?", re.IGNORECASE
@@ -180,7 +190,7 @@ def doubt(meaning: Meaning, statements: Sequence[Statement], step_s: float, whol
     for key, value in statements:
         plain, text = _plain(key), f"{key} {value}".strip()
         if (plain and _SAMPLE.fullmatch(plain) and _is_sample(value)) or (
-            not key and _SAMPLED.search(value) and not _is_step(value, step_s)
+            (not key or plain in _TITLES) and _SAMPLED.match(value) and not _is_step(value, step_s)
         ):
             return Doubt(text, sample=True)
         if plain in _UNIT and _BETWEEN in value:
@@ -209,9 +219,20 @@ def _is_step(text: str, step_s: float) -> bool:
     return found is not None and any(abs(span - step_s) <= 0.01 * step_s for span in _seconds(found[1], ""))
 
 
+def says_sample(comment: str) -> bool:
+    """Return whether a comment above requests says that they are a sample."""
+    return _SAMPLED.match(comment) is not None
+
+
 def sample_of(name: str, value: object) -> bool:
-    """Return whether a field of a request says that it stands for others, too."""
-    return _SAMPLE.fullmatch(_plain(name)) is not None and _is_sample(str(value))
+    """Return whether a field of a request says that it stands for others, too, or lists them."""
+    if isinstance(value, list) and len(value) > 1:
+        return _LISTS[isinstance(value[0], dict)].fullmatch(_plain(name)) is not None
+    return (
+        not isinstance(value, dict | list | bool)
+        and _SAMPLE.fullmatch(_plain(name)) is not None
+        and _is_sample(str(value))
+    )
 
 
 def is_statement(name: str, statements: Sequence[Statement]) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
+import zipfile
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -57,6 +60,13 @@ def wrapped(width: int) -> list[int]:
     return [(width - 20_000 + sum(COUNTS[: i + 1])) % width for i in range(N)]
 
 
+def zipped(data: bytes) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("traffic.csv", data)
+    return packed.getvalue()
+
+
 SMALL = [1, 2, 2, 3, 5, 5, 8, 9, 9, 9, 11, 12, 12, 14, 14, 15, 16, 16, 18, 20]
 ROWS_OF_SERIES = [("GET", 3), ("POST", 1)]
 K6 = "metric_name,timestamp,metric_value,method\n" + "".join(
@@ -100,7 +110,7 @@ ISO_ROWS = [[at(i, "%Y-%m-%dT%H:%M:%SZ"), n] for i, n in enumerate(COUNTS)]
 ROUNDED = [f"{(5e6 + sum(COUNTS[:i])) / 1e6:.2f} Mil" for i in range(N)]
 LOCUST = "Timestamp,User Count,Type,Name,Requests/s,Failures/s,50%,Total Request Count,Total Failure Count"
 GERMAN, FRENCH = ("Mai", "Juni", "Juli", "August", "Sept.", "Okt."), ("juin", "juil.", "ao\u00fbt")
-READ: dict[str, tuple[str, float]] = {
+READ: dict[str, tuple[str | bytes, float]] = {
     "line protocol": (
         "# DML\n"
         + table("", lambda i: f"http,host=a requests={COUNTS[i]}i,errors=3i {10**9 * (T0 + 60 * i)}").lstrip(),
@@ -189,6 +199,40 @@ READ: dict[str, tuple[str, float]] = {
         SUM - COUNTS[0],
     ),
     "lines of uniq -c": (table("", lambda i: f"{COUNTS[i]:7} {at(i, '%d/%b/%Y:%H:%M')}").lstrip("\n"), SUM),
+    "lines of uniq -c with a header": (
+        table("  count minute", lambda i: f"{COUNTS[i]:7} {at(i, '%Y-%m-%d %H:%M')}"),
+        SUM,
+    ),
+    "rows of sqlcmd": (
+        table("minute              n   \n------------------- ----", lambda i: f"{at(i)} {COUNTS[i]}"),
+        SUM,
+    ),
+    "UTF-16 within a zip": (zipped(values("requests", lambda i: str(COUNTS[i])).encode("utf-16")), SUM),
+    "UTF-16 within gzip": (gzip.compress(values("requests", lambda i: str(COUNTS[i])).encode("utf-16")), SUM),
+    "names of months beside years": ("year,month,requests\n2025,Nov,50\n2025,Dec,60\n2026,January,70\n", 180),
+    "German months beside years": ("Jahr;Monat;Anfragen\n2025;November;50\n2025;Dezember;60\n2026;Januar;70\n", 180),
+    "French days and hours": (
+        table("jour;heure;requetes", lambda i: f"{at(60 * i, '%Y-%m-%d')};{i % 24};{COUNTS[i]}", 24),
+        sum(COUNTS[:24]),
+    ),
+    "a few days and then hours": (
+        "time,requests\n"
+        + "".join(f"{at(1440 * i)},{24 * n}\n" for i, n in enumerate(COUNTS[:5]))
+        + "".join(f"{at(7200 + 60 * i)},{n}\n" for i, n in enumerate(COUNTS)),
+        24 * sum(COUNTS[:5]) + SUM,
+    ),
+    "a month without rows": (
+        "date,requests\n2026-04-01,1003\n" + "".join(f"{at(1440 * i, '%Y-%m-%d')},{n}\n" for i, n in enumerate(COUNTS)),
+        1003 + SUM,
+    ),
+    "a comment on all requests": ("# sampling: 100 %\n" + values("requests", lambda i: str(COUNTS[i])), SUM),
+    "objects with lists of their inputs": (
+        "".join(
+            json.dumps({"ts": T0 + 7 * i + i % 3, "latency_ms": 3, "instances": [[1, 2]] * (i % 3 + 1)}) + "\n"
+            for i in range(N)
+        ),
+        N,
+    ),
     "a time and a number between blanks": (table("# time count", lambda i: f"{T0 + 60 * i} {COUNTS[i]:.3e}"), SUM),
     "fractions of millions": (values("requests (millions)", lambda i: f"{COUNTS[i] / 1e6:.6f}"), SUM),
     "Datadog's answer with its span": (
@@ -553,6 +597,40 @@ REFUSED: dict[str, tuple[str, str]] = {
         )
     },
     "a single row": ("time,requests\n2026-05-01 10:00,1000\n", "a single row does not say how long it lasts"),
+    "two months and then days": (
+        "date,requests\n2026-03-01,31000\n2026-04-01,30000\n"
+        + "".join(f"{at(1440 * i, '%Y-%m-%d')},{n}\n" for i, n in enumerate(COUNTS)),
+        "are these rows longer, or are some missing",
+    ),
+    "days and then months": (
+        table("date,requests", lambda i: f"{at(1440 * i - 43200, '%Y-%m-%d')},{COUNTS[i]}", 30)
+        + "2026-05-01,31000\n2026-06-01,30000\n",
+        "are these rows longer, or are some missing",
+    ),
+    **{
+        f"objects that list {name}": (
+            "".join(json.dumps({"ts": T0 + 1.3 * i, name: [{"id": i}] * (i % 3 + 1)}) + "\n" for i in range(N)),
+            f"a row holds a list of several {name}",
+        )
+        for name in ("requests", "records", "events", "batch")
+    },
+    "a comment with a share": ("# 1:100 sample\n" + values("requests", lambda i: str(COUNTS[i])), "counts a sample"),
+    "Triton's inferences": (
+        "".join(f'nv_inference_count{{model="m"}} {n} {1000 * (T0 + 60 * i)}\n' for i, n in enumerate(RISING)),
+        "which column holds counts",
+    ),
+    "ClickHouse's limit": (
+        json.dumps(
+            {"data": [{"minute": at(i), "n": n} for i, n in enumerate(COUNTS)], "rows_before_limit_at_least": 99}
+        ),
+        "more than the 40 rows",
+    ),
+    "InfluxDB's part": (
+        json.dumps(
+            {"results": [{"partial": True, "series": [{"columns": ["time", "n"], "values": [[T0, 1], [T0 + 60, 2]]}]}]}
+        ),
+        "the answer is not complete",
+    ),
     "a single month": ("month,requests\n2026-05,1000\n", "a single row does not say how long it lasts"),
     **{
         f"{value} as the only {name}": (
@@ -917,8 +995,8 @@ REFUSED: dict[str, tuple[str, str]] = {
         "summary.*Sum",
     ),
     "D: hours in a column of an unknown name": (
-        table("jour;heure;requetes", lambda i: f"{at(60 * i, '%Y-%m-%d')};{i % 24};{COUNTS[i]}"),
-        "times are irregular; counts.*requetes",
+        table("giorno;ora;richieste", lambda i: f"{at(60 * i, '%Y-%m-%d')};{i % 24};{COUNTS[i]}"),
+        "times are irregular; counts.*richieste",
     ),
     "G: a year that is wrong": (
         values("requests", lambda i: str(COUNTS[i])) + f"2062-05-01 12:00:00,{COUNTS[0]}\n",

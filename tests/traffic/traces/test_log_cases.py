@@ -303,6 +303,30 @@ REFUSED = {
         'May  1 10:00:00 web1 uvicorn[8]: INFO:     127.0.0.1:5 - "GET / HTTP/1.1" 200 OK\n' * 50,
         "no year: export them with one, as `journalctl -o short-iso`",
     ),
+    **{
+        f"a log that says: {line}": (
+            line + "\n" + "".join(map(combined, range(50))),
+            "the requests are a sample: .*`scale`",
+        )
+        for line in (
+            "# 1:100 sample",
+            "sampled 1/10",
+            "# sampling_rate=0.01",
+            "# every 10th request",
+            '{"sample_rate": 0.1}',
+        )
+    },
+    "a W3C log of a sample": (
+        "#Remark: 1 in 10 requests\n" + W3C + "".join(map(iis, range(50))),
+        "the requests are a sample",
+    ),
+    **{
+        f"JSON with a list of {name}": (
+            "".join(json.dumps({"ts": T0 + k, "status": 200, name: held}) + "\n" for k in range(50)),
+            f"a line stands for several requests: `log_filter` {name}=",
+        )
+        for name, held in {"requests": [{}, {}], "batch": [{}, {}, {}], "latency_ms": [3, 4]}.items()
+    },
     "a container without requests": (
         json.dumps({"log": "hello\n", "stream": "stdout", "time": "2026-05-01T10:00:00Z"}) + "\n",
         "a container's log",
