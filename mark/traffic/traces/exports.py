@@ -25,7 +25,7 @@ from mark.traffic.traces.json_tables import tables_in
 from mark.traffic.traces.log_text import REQUEST_LIKE
 from mark.traffic.traces.meanings import COUNTER, Kind, Meaning, meaning_of
 from mark.traffic.traces.metric_lines import graphite_series, influx_series
-from mark.traffic.traces.partial import joined, pages_in, refuse_fewer, refuse_part
+from mark.traffic.traces.partial import documents_in, joined, pages_in, refuse_fewer, refuse_part
 from mark.traffic.traces.points import LINE, TIME, UNNAMED, VALUES, Points, flattened, is_time, series_of_points
 from mark.traffic.traces.stated import Statement, above_and_between, is_about_numbers, of_object, sample_of
 
@@ -181,6 +181,8 @@ def _json(text: str, path: Path) -> Export | None:
         if (pages := joined(pages_in(text))) is not None:
             return _document(pages, path)
         found = _json_lines(text, path)
+        if found is None and (rows := _objects_in(text)):
+            return _json_objects(rows, path)
         if found is None and isinstance(error, json.JSONDecodeError) and _DOCUMENT.match(text):
             early = error.pos >= len(text) or error.msg.startswith("Unterminated")
             what = "the JSON document ends too early" if early else f"no JSON: {error.msg}"
@@ -330,6 +332,15 @@ def _log_lines(rows: Sequence[Mapping[str, object]], path: Path) -> Export | Non
 _DOCUMENT = re.compile(r"\s*[\[{]\s*[\[{\"]")  # the beginning of a list or an object; logs begin with brackets too
 
 
+def _objects_in(text: str) -> list[dict[str, Any]]:
+    """Return objects one behind the other, as Firehose writes them, or over several lines; none for anything else."""
+    try:
+        found = list(documents_in(text))
+    except (ValueError, RecursionError):
+        return []
+    return [one for one in found if isinstance(one, dict)] if all(isinstance(one, dict) for one in found) else []
+
+
 def _json_lines(text: str, path: Path) -> Export | None:
     rows: list[dict[str, object]] = []
     bad: list[tuple[int, str]] = []
@@ -346,15 +357,18 @@ def _json_lines(text: str, path: Path) -> Export | None:
             bad.append((number, f"no JSON object: {shown(line.encode())[:60]!r}"))
         else:
             rows.append(row)
-    if all({"metric", "type", "data"} <= row.keys() for row in rows):
-        found = _k6(rows, path)
-    elif any(map(is_time, flattened(rows[0]).values())):
-        found = _rows(rows, path)
-    else:
-        victoria = all(row.keys() >= _VICTORIA for row in rows)
-        form, none = (_PROMETHEUS, f"{len(rows)} series") if victoria else ("JSON", "")
-        found = _nested(rows, path, form, none) or _rows(rows, path)
+    found = _json_objects(rows, path)
     return None if found is None else replace(found, bad=bad)
+
+
+def _json_objects(rows: Sequence[Mapping[str, Any]], path: Path) -> Export | None:
+    if all({"metric", "type", "data"} <= row.keys() for row in rows):
+        return _k6(rows, path)
+    if any(map(is_time, flattened(rows[0]).values())):
+        return _rows(rows, path)
+    victoria = all(row.keys() >= _VICTORIA for row in rows)
+    form, none = (_PROMETHEUS, f"{len(rows)} series") if victoria else ("JSON", "")
+    return _nested(rows, path, form, none) or _rows(rows, path)
 
 
 def _k6(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None:
@@ -373,11 +387,9 @@ def _rows(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None:
     if any(row.get("preview") is True for row in rows):
         raise BadInput("holds preliminary rows (preview true): ask for the final ones", str(path))
     rows = list(map(flattened, rows))
-    if name := next(
-        (key for row in rows for key, value in row.items() if isinstance(value, list) and sample_of(key, value)), ""
-    ):
-        what = f"a row holds a list of several {name}: write one a row, as `jq '.{name}[]'` does"
-        raise BadInput(what, str(path))
+    several = (k for row in rows for k, held in row.items() if isinstance(held, list | dict) and sample_of(k, held))
+    if name := next(several, ""):
+        raise BadInput("a row stands for several requests: write each of them as a row", str(path), name)
     held = Counter(name for row in rows for name in row)
     nested = {name for row in rows for name, value in row.items() if isinstance(value, dict | list)}
     names = [name for name, times in held.items() if times >= 0.5 * len(rows) and name not in nested]

@@ -12,6 +12,7 @@ _SAMPLE = re.compile(
     rf'(?P<name>[a-zA-Z_:][\w:]*)?(?:\{{(?P<labels>(?:[^"}}]|{_TEXT})*)\}})?[ \t]+(?P<value>[-+\w.]+)'
     r"(?:[ \t]+(?P<time>\d[\d.eE+]*))?(?:[ \t]+#.*)?\s*"
 )
+_BARE = re.compile(r"[a-zA-Z]\w*_\w+[ \t]+[\d.eE+]+[ \t]+\d{13}\s*")
 _FIRST = re.compile(r"^[^#\n].*", re.MULTILINE)  # line that is no comment
 _LABEL = re.compile(rf"(\w+)\s*=\s*({_TEXT})")
 _TYPE = re.compile(r"#\s*TYPE\s+(\S+)\s+(\w+)\s*")
@@ -26,7 +27,8 @@ def exposed(text: str, where: str) -> tuple[list[object], list[tuple[int, str]]]
     """
     shown = _FIRST.search(text)
     first = None if shown is None else _SAMPLE.fullmatch(shown[0])
-    if first is None or not (first["labels"] or _TYPE.search(text)):
+    # A name without labels is Prometheus' too if the time is in milliseconds; Graphite's is in seconds.
+    if first is None or not (first["labels"] or _TYPE.search(text) or _BARE.fullmatch(first[0])):
         return None
     kinds: dict[str, str] = {}
     series: dict[str, dict[str, Any]] = {}

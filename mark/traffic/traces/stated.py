@@ -226,13 +226,11 @@ def says_sample(comment: str) -> bool:
 
 def sample_of(name: str, value: object) -> bool:
     """Return whether a field of a request says that it stands for others, too, or lists them."""
+    if isinstance(value, dict):
+        return any(not isinstance(inner, dict) and sample_of(f"{name} {key}", inner) for key, inner in value.items())
     if isinstance(value, list) and len(value) > 1:
         return _LISTS[isinstance(value[0], dict)].fullmatch(_plain(name)) is not None
-    return (
-        not isinstance(value, dict | list | bool)
-        and _SAMPLE.fullmatch(_plain(name)) is not None
-        and _is_sample(str(value))
-    )
+    return not isinstance(value, list | bool) and _SAMPLE.fullmatch(_plain(name)) is not None and _is_sample(str(value))
 
 
 def is_statement(name: str, statements: Sequence[Statement]) -> bool:

@@ -226,6 +226,18 @@ READ: dict[str, tuple[str | bytes, float]] = {
         1003 + SUM,
     ),
     "a comment on all requests": ("# sampling: 100 %\n" + values("requests", lambda i: str(COUNTS[i])), SUM),
+    "objects one behind the other": (
+        "".join(json.dumps({"ts": T0 + 7 * i + i % 3, "took_ms": 3}) for i in range(N)),
+        N,
+    ),
+    "objects over several lines": (
+        "\n".join(json.dumps({"time": at(i), "requests": n}, indent=1) for i, n in enumerate(COUNTS)),
+        SUM,
+    ),
+    "Prometheus' text without labels": (
+        "".join(f"http_requests_total {n} {1000 * (T0 + 60 * i)}\n" for i, n in enumerate(RISING)),
+        SUM - COUNTS[-1],
+    ),
     "objects with lists of their inputs": (
         "".join(
             json.dumps({"ts": T0 + 7 * i + i % 3, "latency_ms": 3, "instances": [[1, 2]] * (i % 3 + 1)}) + "\n"
@@ -610,10 +622,14 @@ REFUSED: dict[str, tuple[str, str]] = {
     **{
         f"objects that list {name}": (
             "".join(json.dumps({"ts": T0 + 1.3 * i, name: [{"id": i}] * (i % 3 + 1)}) + "\n" for i in range(N)),
-            f"a row holds a list of several {name}",
+            "a row stands for several requests",
         )
         for name in ("requests", "records", "events", "batch")
     },
+    "objects with the rate of their sample": (
+        "".join(json.dumps({"ts": T0 + 7 * i + i % 3, "ms": 3, "sampling": {"rate": 0.1}}) + "\n" for i in range(N)),
+        "a row stands for several requests: .*sampling",
+    ),
     "a comment with a share": ("# 1:100 sample\n" + values("requests", lambda i: str(COUNTS[i])), "counts a sample"),
     "Triton's inferences": (
         "".join(f'nv_inference_count{{model="m"}} {n} {1000 * (T0 + 60 * i)}\n' for i, n in enumerate(RISING)),

@@ -325,7 +325,12 @@ REFUSED = {
             "".join(json.dumps({"ts": T0 + k, "status": 200, name: held}) + "\n" for k in range(50)),
             f"a line stands for several requests: `log_filter` {name}=",
         )
-        for name, held in {"requests": [{}, {}], "batch": [{}, {}, {}], "latency_ms": [3, 4]}.items()
+        for name, held in {
+            "requests": [{}, {}],
+            "batch": [{}, {}, {}],
+            "sampling": {"rate": 0.1},
+            "latency_ms": [3, 4],
+        }.items()
     },
     "a container without requests": (
         json.dumps({"log": "hello\n", "stream": "stdout", "time": "2026-05-01T10:00:00Z"}) + "\n",
