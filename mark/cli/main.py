@@ -169,6 +169,8 @@ class _Parser(argparse.ArgumentParser):
             reads_trace = any(action.metavar == "TRACE" for parser in given for action in parser._actions)
             if reads_trace and any(map(os.path.isfile, words)):
                 message += "; several files are one TRACE as a quoted pattern, 'logs/*.gz'"
+            if any(word.startswith("--slo-ms") for word in words):
+                message += "; the promise is slo_ms in the service file, and `mark frontier --slo-ms` tries others"
         elif message.startswith(_MISSING) and (typos := self._typos(message.removeprefix(_MISSING).split(", "))):
             message = _UNKNOWN + ", ".join(typos)
         elif found := _CHOICE.search(message):

@@ -33,7 +33,12 @@ def add_run_options(
     what = parser.add_argument_group("the service")
     if service != "elsewhere":
         required = service == "required"
-        what.add_argument("--service", required=required, metavar="NAME|FILE", help="shipped service or .toml file")
+        what.add_argument(
+            "--service",
+            required=required,
+            metavar="NAME|FILE",
+            help="shipped service or .toml file, which states the promise (slo_ms)",
+        )
     what.add_argument("--policy", metavar="NAME", help=f"one of {', '.join(policy_names())} (default: mark)")
     several: dict[str, Any] = {"action": Listed, "parse": str} if several_predictors else {}
     what.add_argument(

@@ -276,7 +276,7 @@ def _check(specs: Sequence[TensorSpec], inputs: list[Given]) -> None:
             if spec.name == name:
                 break
         else:
-            raise BadCall(f"the model has no input '{name}', but {', '.join(spec.name for spec in specs)}")
+            raise BadCall(f"the model has no input '{name}'; it has {', '.join(spec.name for spec in specs)}")
         if datatype != spec.datatype:
             raise BadCall(f"input '{name}': datatype is {datatype}, the model takes {spec.datatype}")
         if not spec.fits(shape[1:]):

@@ -54,8 +54,8 @@ class ProfiledMachine:
         if self.instance is not None:
             return f"this machine is a {self.instance}, and the profile calls it {named}"
         return (
-            f"this machine ({self.processors} processors) is no EC2 instance that says so, and the profile calls it "
-            f"{named} ({vcpu:g} vCPUs): these are its times only if it is as fast"
+            f"this machine ({self.processors} processors) does not say that it is an EC2 instance, and the profile "
+            f"calls it {named} ({vcpu:g} vCPUs): the times hold for {named} only if this machine is as fast"
         )
 
 

@@ -191,7 +191,7 @@ class Measured:
         noisy = [size for size in self.sizes if size.half_s > self.precision * size.mean_s]
         if noisy:
             found.append(
-                f"the mean of {_listed(noisy)} is known worse than to +-{percent(self.precision)}: the machine is "
+                f"the mean of {_listed(noisy)} is less precise than +-{percent(self.precision)}: the machine is "
                 "noisy, or more seconds are needed"
             )
         if few := [size for size in self.sizes if not size.p99_is_certain]:

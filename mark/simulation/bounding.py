@@ -72,7 +72,7 @@ def with_extras(bound: Bound, inputs: Inputs, requests: int) -> Bound:
         return bound
     service = inputs.service
     usd = extras_usd(inputs.duration_s, requests, service.request_kb, service.response_kb)
-    note = f"with the ${usd:.2f} for balancer and moved data that is in every bill"
+    note = f"includes the ${usd:.2f} for balancer and moved data, as every bill does"
 
     def more(dollars: float | None) -> float | None:
         return None if dollars is None else dollars + usd

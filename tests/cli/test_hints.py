@@ -26,6 +26,10 @@ SERVE = ("--service", "inception-v3")
         ),
         (("simulate", "t.csv", *SERVE, "--gaps", "bridg"), "did you mean bridge? (see mark simulate --help)"),
         (("simulate", "t.csv", *SERVE, "--quite-another"), "unrecognized arguments: --quite-another (see"),
+        (
+            ("simulate", "t.csv", *SERVE, "--slo-ms", "100"),
+            "; the promise is slo_ms in the service file, and `mark frontier",
+        ),
         (("simulate", "t.csv", "--service", "inceptoin-v3"), "did you mean inception-v3?"),
         (("simulate", "synthetic:diurnl", *SERVE), "did you mean diurnal?"),
         (("simulate", "synthetic:poisson?rat=3", *SERVE), "did you mean rate?"),

@@ -28,7 +28,7 @@ CATALOGS = [load_catalog("aws-2019"), load_catalog("aws-2026")]
     ("machine", "named", "said"),
     [
         (ProfiledMachine(8), "local", None),
-        (ProfiledMachine(8), "c7i.large", "this machine (8 processors) is no EC2 instance"),
+        (ProfiledMachine(8), "c7i.large", "this machine (8 processors) does not say that it is an EC2 instance"),
         (ProfiledMachine(2, "c7i.large"), "c7i.large", None),
         (
             ProfiledMachine(4, "c7i.xlarge"),

@@ -162,7 +162,7 @@ def test_the_knee_is_the_smallest_batch_near_the_best_throughput() -> None:
 @pytest.mark.parametrize(
     ("sizes", "said"),
     [
-        ((size(1, 10.0, half_ms=0.3),), "the mean of a batch of 1 is known worse than to +-2.0 %"),
+        ((size(1, 10.0, half_ms=0.3),), "the mean of a batch of 1 is less precise than +-2.0 %"),
         ((size(1, 10.0, count=20), size(2, 12.0, count=298)), "p99 is uncertain for batches of 1, 2"),
         ((size(1, 10.0), size(2, 9.0)), "a batch of 2 takes less than one of 1"),
         ((size(1, 10.0, p99_ms=200.0),), "p99 of a batch of 1 is that of no lognormal"),

@@ -101,8 +101,8 @@ def attribution_parts(found: Mapping[str, Attribution]) -> list[Marked | DataTab
     ]
 
 
-_CAPTION = "docs/attribution.md explains the parts; the rest has those below 0.5 % of a bill."
-_BELOW_ZERO = " Below zero: knowing more makes that run or plan dearer; the rest keeps the sum exact."
+_CAPTION = "docs/attribution.md explains the parts. The rest contains all parts below 0.5 % of a bill."
+_BELOW_ZERO = " A part below zero: the run or plan that knows more is dearer. The parts add up to the bill."
 _LEAD = (
     "From the proven bound to the bill, in dollars. Each part is a run in a better world, or a plan that knows every "
     "arrival; the sum is exact."

@@ -92,7 +92,7 @@ def _carried(resolved: ResolvedService) -> list[str]:
     late = {o.instance: late_alone(c, slo.rt_max_s) for o, c in zip(resolved.offers, resolved.candidates, strict=True)}
     kept = ", ".join(f"{percent(1.0 - share, 2)} on {instance}" for instance, share in sorted(late.items()))
     if max(late.values()) >= _SEEN_LATE:
-        parts.append(f"even if no request waits, no more than {kept} are in time")
+        parts.append(f"even if no request waits, the share in time is at most {kept}")
     few = fewest_requests(slo, late[name])
     if _FEW <= few < math.inf:
         parts.append(

@@ -270,7 +270,7 @@ def test_a_request_refused_by_the_model_is_an_invalid_argument(run: Run) -> None
             request = infer_request()
             request.inputs[0].name = "z"
             code, said, trailing = await failure(place.stub.ModelInfer(request))
-            assert (code, said) == (grpc.StatusCode.INVALID_ARGUMENT, "the model has no input 'z', but x")
+            assert (code, said) == (grpc.StatusCode.INVALID_ARGUMENT, "the model has no input 'z'; it has x")
             assert trailing["mark-answered-by"] == "instance"
             request = infer_request()
             request.raw_input_contents.append(b"")

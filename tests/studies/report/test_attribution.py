@@ -60,8 +60,8 @@ def test_extras_are_shown_only_where_they_are_billed() -> None:
 
 def test_part_below_zero_is_explained() -> None:
     above, below = (plain(Report({}, parts=attribution_parts({"mark": split(queueing=usd)}))) for usd in (0.5, -0.5))
-    assert "Below zero: knowing more makes that run or plan dearer" in " ".join(below.split())
-    assert "Below zero" not in above
+    assert "A part below zero: the run or plan that knows more is dearer" in " ".join(below.split())
+    assert "below zero" not in above
 
 
 def test_terminal_names_the_page_on_the_parts_in_80_columns() -> None:

@@ -79,7 +79,7 @@ def test_a_service_says_what_fleets_carry_and_what_tails_allow(tmp_path: Path) -
     one, two, four = map(float, carried.groups())
     assert 1.0 < one < 4.0
     assert 2.0 * one < two < four / 2.0
-    assert "even if no request waits, no more than 99.27 % on c7i.large are in time" in said
+    assert "even if no request waits, the share in time is at most 99.27 % on c7i.large" in said
     few = re.search(r"a day on c7i.large needs ([\d,]+) requests to keep it with 95 %", said)
     assert few is not None
     assert 2000 < int(few[1].replace(",", "")) < 4000

@@ -38,7 +38,7 @@ def test_the_table_has_a_row_for_each_size() -> None:
     assert "m:A <b> on c5.large: one worker" in text
     assert re.search(r"^1 +1,000 +5\.20 +0\.2 % +6\.10 +5\.10 +192", text, re.M)
     assert re.search(r"^32 +120 +11\.4 +4\.4 % +15\.0\? +11\.2 +2,807", text, re.M)
-    assert "warning: the mean of a batch of 32 is known worse than to +-2.0 %" in text
+    assert "warning: the mean of a batch of 32 is less precise than +-2.0 %" in text
     assert max(map(len, text.splitlines())) <= 80
 
 
