@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mark.cloud.billing import cost_explorer, cost_reports, focus, monthly_invoices
 from mark.cloud.billing.line_items import LineItem, letters
 from mark.domain.errors import BadInput
-from mark.traffic.traces.blocks import LONGEST_LINE, beginning, blocks, ends_within_line, is_folder
+from mark.traffic.traces.blocks import LONGEST_LINE, beginning, blocks, ends_within_line, is_folder, shown
 from mark.traffic.traces.exports import is_parquet
 
 if TYPE_CHECKING:
@@ -121,8 +121,11 @@ class BillFile:
             self.kind, read = monthly_invoices.KIND, monthly_invoices.items
         elif focus.is_one(set(names)):
             self.kind, read = focus.KIND, focus.items
-        else:
+        elif any(name.startswith("lineitem") for name in names):
             self.kind, read = cost_reports.KIND, cost_reports.items
+        else:
+            what = f"no bill of AWS, with commas: {', '.join(KINDS)}"
+            raise BadInput(what, f"{self.path}:1", shown(",".join(header).encode())[:60])
         yield from read(rows, header, f"{self.path}:1", tags)
 
     def _rows(self, reader: Reader, width: int) -> Iterator[Row]:
