@@ -1,4 +1,4 @@
-"""Health checks and scrapes in an access log: lines of a balancer or a monitor that are no use of the service."""
+"""Requests that no model answers: health checks and scrapes, a browser's preflights, redirects and challenges."""
 
 from __future__ import annotations
 
@@ -12,11 +12,17 @@ _MOST = 0.05  # share of the requests
 _LEAST = 5
 _PATHS = (
     rb"(?:ping|_?health(?:z|[_-]?checks?)?|livez?|readyz?|liveness|readiness|v2/health/(?:live|ready)|-/(?:healthy|ready)"
-    rb"|actuator/health(?:/[a-z]+)?|metrics)"
+    rb"|actuator/health(?:/[a-z]+)?|metrics|server-status|(?:nginx|stub)_status)"
 )
-_AGENTS = (b"kube-probe", b"ELB-HealthChecker", b"GoogleHC", b"Amazon-Route53-Health-Check", b"Consul Health Check")
+_AGENTS = (
+    *(b"kube-probe", b"ELB-HealthChecker", b"GoogleHC", b"Amazon-Route53-Health-Check", b"Consul Health Check"),
+    b"internal dummy connection",  # of Apache
+)
+_METHODS = frozenset([b"OPTIONS", b"HEAD"])
+# A client sends the request again after these. Alone they are usual: clients of an old address or without a key.
+_STATUSES, _MOST_STATUSES = frozenset([b"301", b"302", b"303", b"307", b"308", b"401"]), 0.3
 _CHECK = re.compile(
-    rb"(?:[\" ](?:GET|HEAD) |\":\s*\")(?:https?://[^/ \"]+)?/"
+    rb"[\" ](?P<method>OPTIONS|HEAD)[ \"]|(?:[\" ](?:GET|HEAD) |\":\s*\")(?:https?://[^/ \"]+)?/"
     + _PATHS
     + rb"/?(?=[? \"])|"
     + b"|".join(map(re.escape, _AGENTS)),
@@ -32,15 +38,18 @@ def refuse_health_checks(
     `values` returns the values of a field of the lines, `names` are the fields by which a filter may leave them out,
     and `every` is the filter that keeps every line.
     """
-    checks = [_CHECK.search(text) is not None for text in texts]
-    count = sum(checks)
-    if count < max(_LEAST, _MOST * len(texts)):
+    statuses = next((list(values(name)) for name in names if "status" in name.lower()), [])
+    checks, said = checks_in(texts, statuses)
+    if not (count := sum(checks)):
         return
     best, found = 0, ""
     for name in names:
         of_field = values(name)
         own = Counter(value for value, is_check in zip(of_field, checks, strict=True) if is_check)
-        patterns = [(value, False) for value, _ in own.most_common(1) if b"/" in value and _plain(value)]
+        known = _METHODS | _STATUSES
+        patterns = [
+            (value, False) for value, _ in own.most_common(1) if value in known or (b"/" in value and _plain(value))
+        ]
         patterns += [(agent, True) for agent in _AGENTS if any(agent in value for value in own)]
         for pattern, within in patterns:
             fits = [pattern in value if within else pattern == value for value in of_field]
@@ -49,8 +58,26 @@ def refuse_health_checks(
                 shown = pattern.decode("utf-8", "replace")
                 best, found = left, f"`log_filter` {name}!={f'*{shown}*' if within else shown} leaves"
     way = f"{found} {'them' if best == count else f'{best:,} of them'} out, " if found and best < len(texts) else ""
-    what = f"{count:,} of the first {len(texts):,} requests are health checks"
+    what = f"{count:,} of the first {len(texts):,} requests are {said}"
     raise BadInput(f"{what}: {way}`log_filter` {every} counts all", "")
+
+
+def checks_in(texts: Sequence[bytes], statuses: Sequence[bytes] = ()) -> tuple[list[bool], str]:
+    """Return which lines are requests that no model answers, and their kinds; none of them if they are few."""
+    found = [_CHECK.search(text) for text in texts]
+    again = [status if status in _STATUSES else b"" for status in statuses]
+    if sum(map(bool, again)) < _MOST_STATUSES * len(texts):
+        again = [b""] * len(texts)
+    checks = [match is not None or bool(status) for match, status in zip(found, again, strict=True)]
+    if sum(checks) < max(_LEAST, _MOST * len(texts)):
+        return [False] * len(texts), ""
+    kinds = {
+        f"{match['method'].decode()} (no model answers them)" if match["method"] else "health checks"
+        for match in found
+        if match
+    }
+    kinds |= {f"{status.decode()} (the client asks again)" for status in again if status}
+    return checks, " or ".join(sorted(kinds, reverse=True))
 
 
 def _plain(value: bytes) -> bool:

@@ -94,7 +94,8 @@ class TextLog:
         return [m[m.lastindex or 0] if m else b"-" for m in found]
 
     def names(self, block: bytes) -> Sequence[str]:
-        return [name for name in ("path", "line") if name == "line" or name in self.fields]
+        known = {"line", *self.fields}
+        return [name for name in ("path", "method", "status", "line") if name in known]
 
 
 def spread_over(parsed: Stamps, rows: Sequence[bool]) -> Stamps:
@@ -391,7 +392,7 @@ class W3cLog:
 
     def names(self, block: bytes) -> Sequence[str]:
         self.stamps(block)
-        return [name for name in self._fields if name in ("cs-uri-stem", "cs(User-Agent)")]
+        return [name for name in self._fields if name in ("cs-uri-stem", "cs(User-Agent)", "cs-method", "sc-status")]
 
     def _segments(self, block: bytes) -> Iterator[tuple[bytes, bool]]:
         """Yield directives and the lines between them; the fields are set for the current segment."""

@@ -55,6 +55,31 @@ LOGS = {
         "/ping",
     ),
     "objects": ("".join(object_of(i, "/livez" if i % 10 == 0 else "/predict") for i in range(N)), "path!", "/livez"),
+    "a browser's preflights": (
+        "".join(web(i, "/p").replace("GET", "OPTIONS" if i % 2 else "POST") for i in range(N)),
+        "method!",
+        "OPTIONS",
+    ),
+    "challenges": (
+        "".join(web(i, "/p").replace('" 200', '" 401' if i % 2 else '" 200') for i in range(N)),
+        "status!",
+        "401",
+    ),
+    "redirects in objects": (
+        "".join(object_of(i, "/p").replace("200,", "301," if i % 2 else "200,") for i in range(N)),
+        "status!",
+        "301",
+    ),
+    "challenges of IIS": (
+        HEAD + "".join(w3c(i, "/p").replace(" 200", " 401" if i % 3 else " 200") for i in range(N)),
+        "sc-status!",
+        "401",
+    ),
+    "a monitor's status page": (
+        "".join(web(i, "/server-status" if i % 4 == 0 else "/p") for i in range(N)),
+        "path!",
+        "/server-status",
+    ),
     "W3C": (HEAD + "".join(w3c(i, "/health" if i % 10 == 0 else "/p") for i in range(N)), "cs-uri-stem!", "/health"),
 }
 
@@ -64,7 +89,7 @@ def test_health_checks_are_left_out_or_counted_when_asked(tmp_path: Path, case: 
     text, field, value = LOGS[case]
     path = tmp_path / "access.log"
     path.write_text(text)
-    with pytest.raises(BadInput, match="of the first 200 requests are health checks: ") as refused:
+    with pytest.raises(BadInput, match=r"of the first 200 requests are (health checks|\w+ \(.*\)): ") as refused:
         open_trace(str(path))
     assert f"`log_filter` {field}={value} leaves them out" in str(refused.value)
     checks = int(str(refused.value).partition(": ")[2].partition(" ")[0])
@@ -79,6 +104,7 @@ def test_health_checks_are_left_out_or_counted_when_asked(tmp_path: Path, case: 
         "".join(web(i, "/ping" if i % 50 == 0 else "/invocations") for i in range(N)),
         "".join(web(i, "/v1/healthcare/claims") for i in range(N)),
         "".join(web(i, "/predict?next=/health") for i in range(N)),
+        "".join(web(i, "/p").replace('" 200', '" 401' if i % 4 == 0 else '" 200') for i in range(N)),
     ],
 )
 def test_few_checks_and_other_paths_ask_nothing(tmp_path: Path, text: str) -> None:

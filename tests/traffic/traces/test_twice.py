@@ -155,9 +155,6 @@ SINGLE = {
     "two clients each minute": "".join(
         web(T0 + timedelta(minutes=k // 2), client=f"10.0.0.{k % 2}", path="/job") for k in range(N)
     ),
-    "a challenge before each answer": both(
-        lambda i, at: web(at).replace(" 200 ", " 401 "), lambda i, at: web(at), late_s=0.03
-    ),
     "visitors of a page with two files": "".join(
         web(at, client=f"81.2.{i // 250}.{i % 250}", path=path)
         for i, at in enumerate(moments())
@@ -303,6 +300,8 @@ def test_ids_that_do_not_tell_requests_apart_are_passed_over(tmp_path: Path, cas
 TABLES = {
     "begin and end": "time,phase,path,status\n"
     + "".join(f"{at.isoformat()},{phase},/predict,200\n" for at in moments() for phase in ("begin", "end")),
+    "preflights": "time,method,path,status\n"
+    + "".join(f"{at.isoformat()},{method},/p,200\n" for at in moments() for method in ("OPTIONS", "POST")),
     "transactions of JMeter": "timeStamp,elapsed,label,responseCode,responseMessage\n"
     + "".join(
         f"{at.timestamp() * 1000:.0f},30,GET /,200,OK\n"
