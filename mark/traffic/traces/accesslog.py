@@ -42,7 +42,7 @@ from mark.traffic.traces.ordered import Ordered
 from mark.traffic.traces.overlaps import Overlaps, Repeats
 from mark.traffic.traces.partial import is_limit
 from mark.traffic.traces.stamps import Micros, Stamps, TimeFormat, ZoneClock, changed_clock, stamps_of
-from mark.traffic.traces.stated import says_sample
+from mark.traffic.traces.stated import sample_of, says_sample
 from mark.traffic.traces.times import AS_WRITTEN, TimeForm
 from mark.traffic.traces.trace import Trace
 from mark.traffic.traces.twice import refuse_two_lines, refuse_two_objects
@@ -56,6 +56,7 @@ _LEAST_BEFORE = 10
 _MOST_BEFORE = 100  # lines of start-up before a file's first request
 _MOST_KEPT = 2_000_000  # requests kept in memory; more are read from their sorted file
 _MOST_NAMED = 5
+_FIELD = re.compile(r'(?:^|\s)([A-Za-z_][\w.]*)[=:]"?(\d[\d.]*)"?(?=\s|$)')  # of logfmt and LTSV
 _FIRST_LINES = 20  # that may hold comments on the file
 _LONGEST_LINE = 1 << 14  # bytes of a request
 _REPEATED = re.compile(rb"message repeated (\d+) times: \[")  # by rsyslog
@@ -108,11 +109,17 @@ def log_file(path: Path, reading: LogReading) -> LogFile | None:
 
 
 def _refuse_sample(log: LogFile, first: bytes) -> None:
-    """Raise BadInput if a comment, or a first line that is no request, says that the requests are a sample."""
+    """Raise BadInput if a comment, a first line that is no request, or a field says that requests stand for others."""
     for number, (line, is_request) in enumerate(zip(first.split(b"\n"), log.are_requests(first), strict=False), 1):
         if not is_request and (number == 1 or line.startswith((b"#", b";", b"//"))) and says_sample(shown(line)):
             what = "the requests are a sample: `log_filter` line=* counts its lines, and `scale` more"
             raise BadInput(what, f"{log.path} line {number}", shown(line)[:80])
+        fields = (
+            _FIELD.findall(line.decode("utf-8", "replace")) if is_request and isinstance(log.lines, TextLog) else ()
+        )
+        if (odd := next((f"{key}={value}" for key, value in fields if sample_of(key, value)), None)) is not None:
+            what = "a line stands for several requests: `log_filter` line=* counts the lines, and `scale` more"
+            raise BadInput(what, f"{log.path} line {number}", odd)
 
 
 def is_log(head: bytes, reading: LogReading) -> bool:

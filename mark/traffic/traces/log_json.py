@@ -145,7 +145,7 @@ class JsonLog:
 
     def names(self, block: bytes) -> Sequence[str]:
         row = next(filter(None, self.rows(block)), {})
-        return [".".join(path) for path, value in _flat(row).items() if isinstance(value, str)]
+        return [".".join(path) for path, value in _flat(row).items() if isinstance(value, str | int)]
 
     def rows(self, block: bytes) -> list[dict[str, object] | None]:
         """Return the object of each line; None for other lines."""

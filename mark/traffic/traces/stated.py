@@ -35,15 +35,16 @@ CUMULATIVE = re.compile(r"(?:aggregation_temporality_)?cumulative", re.IGNORECAS
 _DELTA = re.compile(r"(?:aggregation_temporality_)?delta", re.IGNORECASE)
 _GAUGES = frozenset(["gauge", "histogram", "summary", "distribution", "percentage", "percent", "duration"])
 _SAMPLE = re.compile(
-    r"(?:item|sample)count|weight|repeat(?:s|count)?|batch(?:size|len(?:gth)?)|(?:n|num(?:berof)?)(?:items|requests|samples)|(?:n|num(?:berof)?)?(?:inputs|instances|prompts)"
+    r"(?:item|sample)count|weight|repeat(?:s|ed|count)?|batch(?:size|len(?:gth)?)?|(?:n|num(?:berof)?)(?:items|requests|samples)|(?:n|num(?:berof)?)?(?:inputs|instances|prompts)"
     r"|(?:\w*traces)?sampl(?:e|es|ed|ing)(?:rate|ratio|interval|factor|fraction|every|weight"
     r"|probability|percentage|percent)?"
 )
-# Fields of a request that list numbers or objects of several requests.
-_LISTS = (
-    re.compile(r"\w*(?:latency|latencies|duration|elapsed)\w*"),
-    re.compile("requests|records|events|batch|calls|entries"),
-)
+# Fields of a request that list numbers, texts or objects of several requests.
+_LISTS = {
+    dict: re.compile("requests|records|events|batch|calls|entries"),
+    str: re.compile("(?:request|record|event|message|trace)ids"),
+    float: re.compile(r"\w*(?:latency|latencies|duration|elapsed)\w*"),
+}
 _NO_UNIT = frozenset(
     ["", "none", "count", "counts", "#", "number", "short", "1", "null", "events", "event", "n", "items", "locale"]
 )
@@ -229,7 +230,9 @@ def sample_of(name: str, value: object) -> bool:
     if isinstance(value, dict):
         return any(not isinstance(inner, dict) and sample_of(f"{name} {key}", inner) for key, inner in value.items())
     if isinstance(value, list) and len(value) > 1:
-        return _LISTS[isinstance(value[0], dict)].fullmatch(_plain(name)) is not None
+        return (
+            _LISTS[next((t for t in (dict, str) if isinstance(value[0], t)), float)].fullmatch(_plain(name)) is not None
+        )
     return not isinstance(value, list | bool) and _SAMPLE.fullmatch(_plain(name)) is not None and _is_sample(str(value))
 
 

@@ -316,6 +316,13 @@ REFUSED = {
             '{"sample_rate": 0.1}',
         )
     },
+    **{
+        f"a line with {field}": (
+            "".join(f"{clock(T0 + k, '%Y-%m-%dT%TZ')} method=POST path=/p status=200 {field}\n" for k in range(50)),
+            "a line stands for several requests: .*`scale`",
+        )
+        for field in ("batch_size=4", "sample_rate=0.1")
+    },
     "a W3C log of a sample": (
         "#Remark: 1 in 10 requests\n" + W3C + "".join(map(iis, range(50))),
         "the requests are a sample",
@@ -330,6 +337,7 @@ REFUSED = {
             "batch": [{}, {}, {}],
             "sampling": {"rate": 0.1},
             "latency_ms": [3, 4],
+            "request_ids": ["a", "b"],
         }.items()
     },
     "a container without requests": (
