@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from mark.domain.errors import BadInput
 
@@ -21,6 +22,7 @@ _AGENTS = (
 _METHODS = frozenset([b"OPTIONS", b"HEAD"])
 # A client sends the request again after these. Alone they are usual: clients of an old address or without a key.
 _STATUSES, _MOST_STATUSES = frozenset([b"301", b"302", b"303", b"307", b"308", b"401"]), 0.3
+_STATUS = re.compile("status|code", re.IGNORECASE)
 _CHECK = re.compile(
     rb"[\" ](?P<method>OPTIONS|HEAD)[ \"]|(?:[\" ](?:GET|HEAD) |\":\s*\")(?:https?://[^/ \"]+)?/"
     + _PATHS
@@ -60,6 +62,16 @@ def refuse_health_checks(
     way = f"{found} {'them' if best == count else f'{best:,} of them'} out, " if found and best < len(texts) else ""
     what = f"{count:,} of the first {len(texts):,} requests are {said}"
     raise BadInput(f"{what}: {way}`log_filter` {every} counts all", "")
+
+
+def refuse_checked_rows(rows: Sequence[Mapping[str, object]], where: str) -> None:
+    """Raise BadInput if more than a few rows of a table, each of them a request, are checks."""
+    status = next((name for row in rows[:1] for name in row if _STATUS.search(name)), "")
+    statuses = [str(row[status]).removesuffix(".0").encode() for row in rows] if status else []
+    checks, kinds = checks_in([json.dumps(row, default=str).encode() for row in rows], statuses)
+    if any(checks):
+        what = f"{sum(checks):,} of the first {len(rows):,} rows are {kinds}"
+        raise BadInput(f"{what}: delete them, or say `count_column` none to count them all", where)
 
 
 def checks_in(texts: Sequence[bytes], statuses: Sequence[bytes] = ()) -> tuple[list[bool], str]:

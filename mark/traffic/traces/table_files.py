@@ -7,7 +7,6 @@ costs more than a question.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -25,8 +24,8 @@ from mark.traffic.traces.bins import added, from_zero, rows_as_bins
 from mark.traffic.traces.blocks import CUT_OFF
 from mark.traffic.traces.cells import COMMA, MEASURE, MIXED, POINT, NumberColumn, is_missing, read_numbers
 from mark.traffic.traces.counts import trace_of_counts
-from mark.traffic.traces.exports import SERIES, Export, read_export
-from mark.traffic.traces.health_checks import checks_in
+from mark.traffic.traces.exports import SERIES, Columns, Export, read_export
+from mark.traffic.traces.health_checks import refuse_checked_rows
 from mark.traffic.traces.meanings import (
     COUNTER,
     RATES,
@@ -61,7 +60,6 @@ from mark.traffic.traces.twice import are_calls, refuse_two_objects
 _LEAST_TOTAL = 100.0  # requests
 _PEEK, _MOST_ROWS = 200, 5000  # rows that show whether each request has several
 _ANSWERS = re.compile("status|code|success|bytes|size", re.IGNORECASE)
-_STATUS = re.compile("status|code", re.IGNORECASE)
 _TRANSACTION = "Number of samples in transaction"  # of JMeter, beside the rows of the samples
 _FEW = 3
 _ROUNDED_SUM, _ROUNDED_RISE = 0.02, 0.25  # largest shares of the numbers, of a counter's mean increase
@@ -371,15 +369,8 @@ class _Table:
         if (again := repeated_row([seconds.tolist(), *cells], seconds)) is not None:
             what = "repeats earlier rows, as a copy that was appended: cut it there, or say `count_column` none for all"
             raise BadInput(what, f"{self._where} {self._word} {self.rows.lines[again]}")
-        rows = self._first_rows()
-        statuses = next((values for name, values in columns.items() if _STATUS.search(name)), ())[: len(rows)]
-        codes = [str(status).removesuffix(".0").encode() for status in statuses]
-        checks, kinds = checks_in([json.dumps(row, default=str).encode() for row in rows], codes)
-        if any(checks):
-            what = (
-                f"{sum(checks):,} of the first {len(rows):,} rows are {kinds}: delete them, or say `count_column` none"
-            )
-            raise BadInput(f"{what} for all", self._where)
+        rows = _first_rows(columns)
+        refuse_checked_rows(rows, self._where)
         # Answers with two statuses may alternate.
         asked = [{name: cell for name, cell in row.items() if not _ANSWERS.search(name)} for row in rows]
         try:
@@ -389,12 +380,10 @@ class _Table:
             what = f"{what}: leave all but one out, or say `count_column` none to count them all"
             raise BadInput(what, self._where) from None
 
-    def _first_rows(self) -> list[dict[str, object]]:
-        columns = {name: values[:_MOST_ROWS] for name, values in self.rows.columns.items()}
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
     def _are_calls(self, ids: Sequence[object]) -> bool:
-        return are_calls(["" if is_missing(one) else str(one) for one in ids[:_MOST_ROWS]], self._first_rows())
+        return are_calls(
+            ["" if is_missing(one) else str(one) for one in ids[:_MOST_ROWS]], _first_rows(self.rows.columns)
+        )
 
     def _refuse_limit(self) -> None:
         """Raise BadInput for as many rows as a query's limit, unless they begin and end with whole hours or days."""
@@ -705,6 +694,11 @@ class _Table:
         said = f"column {column.name!r} as {unit.said}{self._cut}"
         notes = [f"{assumed}, every {step_shown(width_s)}", *notes, *trace.notes]
         return replace(trace, read_as=said, notes=tuple(notes), began_s=float(starts[0]))
+
+
+def _first_rows(columns: Columns) -> list[dict[str, object]]:
+    first = {name: values[:_MOST_ROWS] for name, values in columns.items()}
+    return [dict(zip(first, row, strict=True)) for row in zip(*first.values(), strict=True)]
 
 
 def _total(counts: FloatArray) -> str | None:
