@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -13,15 +13,26 @@ import mark
 from mark.domain.errors import BadInput
 from mark.models.answering import answer, warm_up
 from mark.models.loading import load
+from tests.late_imports import bring
 from tests.models.calls import oip, one, outputs, tensor
 
-torch = pytest.importorskip("torch", reason="install mark with [torch]")
+if TYPE_CHECKING:
+    import torch
 
 
-class _Two(torch.nn.Module):  # type: ignore[misc,name-defined]
-    # TorchScript reads the annotations.
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[name-defined]
-        return x + y, x * 2
+@pytest.fixture(scope="module", autouse=True)
+def _libraries() -> None:
+    pytest.importorskip("torch", reason="install mark with [torch]")
+    bring(globals(), "torch")
+
+
+def _two() -> Any:
+    class Two(torch.nn.Module):  # type: ignore[misc]
+        # TorchScript reads the annotations.
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x + y, x * 2
+
+    return Two()
 
 
 def _scripted(network: Any, file: Path) -> None:
@@ -59,7 +70,7 @@ def test_torchscript(tmp_path: Path, linear: Any) -> None:
 
 def test_several_inputs_and_outputs(tmp_path: Path) -> None:
     """Inputs follow their order in TorchScript; a tuple gives output_0, output_1."""
-    _scripted(_Two(), tmp_path / "m.pt")
+    _scripted(_two(), tmp_path / "m.pt")
     call = oip(tensor("x", data=[1, 2]), tensor("y", data=[10, 20]))
     found = outputs(one(load("torch:m.pt", tmp_path), call))
     assert [(each["name"], each["data"]) for each in found] == [("output_0", [11, 22]), ("output_1", [2, 4])]
@@ -79,7 +90,7 @@ def test_an_exported_program_knows_its_inputs(tmp_path: Path, linear: Any, dynam
 @pytest.mark.slow
 def test_an_exported_program_of_two_inputs(tmp_path: Path) -> None:
     """Requests may name them in any order."""
-    _exported(_Two(), tmp_path / "m.pt2", torch.zeros(3, 2), torch.zeros(3, 2), dynamic=True)
+    _exported(_two(), tmp_path / "m.pt2", torch.zeros(3, 2), torch.zeros(3, 2), dynamic=True)
     call = oip(tensor("y", data=[10, 20]), tensor("x", data=[1, 2]))
     found = outputs(one(load("torch:m.pt2", tmp_path), call))
     assert [each["data"] for each in found] == [[11, 22], [2, 4]]

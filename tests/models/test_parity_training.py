@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -17,9 +17,18 @@ from mark.insurance.insurance_settings import CONCAT, SUM
 from mark.insurance.parity_file import load_parity
 from mark.models.loading import load
 from mark.models.parity_training import ParityData, codes_for, read_data, train_parity, write_parity
+from tests.late_imports import bring
 
-torch: Any = pytest.importorskip("torch")
-datasets: Any = pytest.importorskip("sklearn.datasets")
+if TYPE_CHECKING:
+    import torch
+    from sklearn import datasets
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _libraries() -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("sklearn")
+    bring(globals(), "torch", "sklearn:datasets")
 
 
 @cache
@@ -125,24 +134,25 @@ def test_reconstructions_below_chance_are_not_written(tmp_path: Path) -> None:
     assert not (tmp_path / "parity").exists()
 
 
-class _Labels(torch.nn.Module):  # type: ignore[misc]
-    def forward(self, x: Any) -> Any:
-        return x.flatten(1).argmax(1)
+def _answering(forward: Callable[[Any], Any]) -> Any:
+    class Network(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return forward(x)
 
-
-class _Infinite(torch.nn.Module):  # type: ignore[misc]
-    def forward(self, x: Any) -> Any:
-        return x.flatten(1)[:, :10] / 0.0
+    return Network()
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
-    [(_Labels, "gives labels and not scores"), (_Infinite, "not finite")],
+    ("forward", "message"),
+    [
+        (lambda x: x.flatten(1).argmax(1), "gives labels and not scores"),
+        (lambda x: x.flatten(1)[:, :10] / 0.0, "not finite"),
+    ],
     ids=["labels", "infinite"],
 )
-def test_answers_that_are_no_scores_are_refused(tmp_path: Path, make: Callable[[], Any], message: str) -> None:
+def test_answers_that_are_no_scores_are_refused(tmp_path: Path, forward: Callable[[Any], Any], message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        train_parity(exported(tmp_path, make()), labelled(), [ParityCode(SUM, 2)], epochs=1)
+        train_parity(exported(tmp_path, _answering(forward)), labelled(), [ParityCode(SUM, 2)], epochs=1)
 
 
 def test_items_of_another_shape_than_the_models_are_refused(tmp_path: Path) -> None:
