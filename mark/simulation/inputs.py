@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
+
 from mark.cloud.ec2.spot_series import SpotSeries, load_spot_series
 from mark.config.faults_section import load_faults
 from mark.config.fleet import markets_of
@@ -20,6 +22,7 @@ from mark.domain.offer import Catalog, Delay, Market, Offer
 from mark.domain.profile import Profile
 from mark.domain.service import ResolvedService, ServiceConfig, checked_tail, hedge_after_s
 from mark.models.registry_place import pinned
+from mark.planning.policies.target_tracking import first_step_rps
 from mark.planning.resolve import affordable, resolve
 from mark.profiling.version_profiles import service_profiles
 from mark.simulation.request import RunRequest, Sensitivity
@@ -65,6 +68,18 @@ class Inputs:
         """The rate of the last step before the part; None if the step or its rate is missing."""
         last = self.history.mean_rps[-1:]
         return float(last[0]) if len(last) and math.isfinite(last[0]) else None
+
+    @property
+    def known(self) -> Load:
+        """The load that predictors learn from: the history, or without one the rate of the part's first step.
+
+        Policies without forecasts size their first fleet by the same rate. If functions are in time, they serve until
+        something is known.
+        """
+        if len(self.history) or self.resolved.functions_in_time:
+            return self.history
+        first_rps = np.array([first_step_rps(self.evaluated)])
+        return replace(self.history, start_s=-self.history.step_s, mean_rps=first_rps, peak_rps=first_rps)
 
     def drawn(self) -> Load:
         """Return the load of the drawn arrivals, which is the perfect forecast."""

@@ -190,7 +190,7 @@ class Simulation:
                 supervised = SharingPredictor(named, watch, made, identity=(name, seed))
         else:
             supervised = TimedPredictor(predictor, watch, most_times=MOST_TIMES)
-        supervised.fit(self._inputs.history)
+        supervised.fit(self._inputs.known)
         return supervised
 
     @property

@@ -58,7 +58,7 @@ def planned_for(inputs: Inputs, running: str | None = None) -> PlannedService:
             predictor, note = predictor_of(request.policy, request.predictor)
             notes += (note,) if note else ()
             supervised = Supervised(make_predictor(predictor, request.seed, inputs.history.step_s))
-        supervised.fit(inputs.history)
+        supervised.fit(inputs.known)
         forecast = supervised.predict(60).by_minute()
         if why := supervised.stands_in:
             notes += (f"{forecast.predictor} instead of {supervised.name}: {why} ({supervised.causes[why]})",)

@@ -159,6 +159,21 @@ def test_a_cold_start_begins_with_nothing() -> None:
     check_laws(cold)
 
 
+@pytest.mark.parametrize("policy", ["mark", "mark-paper"])
+def test_part_without_history_begins_with_rate_of_its_first_step(policy: str) -> None:
+    """NASNet's functions are late, so a first fleet for no load would miss the promise until others have booted."""
+    asked = request(trace="synthetic:poisson?rate=25", service="nasnet", start_s=0.0, policy=policy)
+    kept = simulate(asked).slo_result.attainment
+    assert kept is not None
+    assert kept > 0.98
+    planned = plan_service_once(asked, 0.0).plan
+    assert planned.capacity_rps > 25.0
+
+
+def test_part_without_history_begins_with_functions_in_time() -> None:
+    assert not len(open_inputs(request(start_s=0.0)).known)
+
+
 def test_an_endpoint_is_bounded_by_its_own_prices_too() -> None:
     """A SageMaker endpoint may be cheaper than all that the service itself may buy; its regret is still at least 1."""
     result = simulate(
