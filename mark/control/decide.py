@@ -23,7 +23,7 @@ from mark.control.rollout_steps import RolloutSteps
 from mark.control.scheduled_events import why_due
 from mark.control.snapshot import Snapshot
 from mark.control.state import ControllerState, Replanning, belief, counts_toward_target, unfit
-from mark.control.traffic_envelope import surprise_rps
+from mark.control.traffic_envelope import surprise_rps, with_usual_peaks
 from mark.control.warm_pool import WarmPool
 from mark.domain.backoff import RESUME, STANDBY
 from mark.domain.command import Command, Drain, Launch, Terminate
@@ -269,7 +269,14 @@ class Decider:
         seen_rps = _surprise_rps(s, LATEST, float(s.forecast.mean_at(0.5)[0]))
         if seen_rps is None:
             return s.forecast, state
-        return condition_on_rate(s.forecast, seen_rps), replace(state, surprised_s=s.now_s)
+        return self._raised(s.forecast, seen_rps), replace(state, surprised_s=s.now_s)
+
+    def _raised(self, forecast: Forecast, rate_rps: float) -> Forecast:
+        """Return the forecast given the present rate."""
+        raised = condition_on_rate(forecast, rate_rps)
+        # All peaks have risen by the factor of the median, so those of quantiles that foresaw the surge are too high.
+        # This matters where requests beyond the capacity are late, because their price buys instances for any peak.
+        return raised if self._resolved.functions_in_time else with_usual_peaks(raised, forecast)
 
     def _watch_market(self, s: Snapshot, state: ControllerState, fleet: Fleet) -> ControllerState:
         """Count the time since the last look, in which the fleet's spot instances were held without interruption."""
@@ -347,7 +354,7 @@ class Decider:
         seen_rps = _surprise_rps(s, fresh, planned_rps, mean_rps=mean_rps, peak_rps=peak_rps)
         if seen_rps is None:
             return (), state, ()
-        believed = condition_on_rate(believed, seen_rps)
+        believed = self._raised(believed, seen_rps)
         state = replace(state, believed=believed, believed_s=s.now_s, surprised_s=s.now_s)
         return self._ask_again(
             state, seen_rps, f"{self._resolved.service.unit.per_s(seen_rps, '.0f')}, above the forecast", shrink=False

@@ -12,9 +12,12 @@ import numpy as np
 
 from mark.control.ports import WINDOW_S
 from mark.domain.arrays import FloatArray
+from mark.domain.copying import replace
+from mark.domain.load import Forecast
 from mark.domain.time import STEP_S
 
 _LENGTHS = (2, 4, 8)  # in windows
+_MOST_TIMES = 100.0  # beyond this factor a forecast near zero says nothing about peaks
 _DEVIATIONS = 5.0  # standard deviations of a Poisson count; many, because real traffic varies a little more
 
 
@@ -41,3 +44,17 @@ def surprise_rps(
         if counted > expected + _DEVIATIONS * math.sqrt(expected + 1.0):
             return counted / (length * WINDOW_S)
     return None
+
+
+def with_usual_peaks(raised: Forecast, usual: Forecast) -> Forecast:
+    """Return a forecast that was raised to a surge with its peaks as far above each rate as `usual` has them there.
+
+    Beyond the highest rate of `usual` the distance grows in proportion, up to `_MOST_TIMES` that rate.
+    """
+    above = np.empty_like(raised.mean_rps)
+    for step in range(raised.steps):
+        rates_rps, excess_rps = usual.mean_rps[:, step], usual.peak_rps[:, step] - usual.mean_rps[:, step]
+        above[:, step] = np.interp(raised.mean_rps[:, step], rates_rps, excess_rps)
+    times = raised.mean_rps / np.maximum(usual.mean_rps[-1], 1e-9)
+    above *= np.where(times > _MOST_TIMES, 1.0, np.maximum(1.0, times))
+    return replace(raised, peak_rps=np.maximum.accumulate(raised.mean_rps + above, axis=0))

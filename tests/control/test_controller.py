@@ -28,7 +28,7 @@ from mark.domain.load import Forecast
 from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
 from mark.domain.price_list import PriceList
-from mark.domain.service import ResolvedService
+from mark.domain.service import FunctionUse, ResolvedService
 from mark.planning.demand.slo_budget import Answered
 from mark.planning.marginal_prices import planned_usd as planned_usd_of
 from mark.planning.market.spot import UNKNOWN, Belief
@@ -696,12 +696,20 @@ def test_whatever_happens_the_limits_hold_and_every_outcome_is_recorded(script: 
         assert calls == len(bench.store.journal) - bench.controller.failures["LimitError"]
 
 
-def surprised(windows_rps: list[float], *, after_s: float = 10.0, replans: bool = True) -> Bench:
+def surprised(
+    windows_rps: list[float],
+    *,
+    after_s: float = 10.0,
+    replans: bool = True,
+    predictor: RampPredictor | None = None,
+    where: ResolvedService | None = None,
+) -> Bench:
     """Return a bench on which one A runs by plan, then `windows_rps` arrive.
 
     For these the planner wants three A and no OD.
     """
-    bench = Bench(ScriptedPlanner(needs_forecast=True, replans=replans), predictor=RampPredictor())
+    planner = ScriptedPlanner(needs_forecast=True, replans=replans)
+    bench = Bench(planner, where=where, predictor=predictor or RampPredictor())
     bench.tick({A: 1, OD: 1}, at_s=0.0)
     bench.planner.wanted = {A: 3}
     bench.telemetry.windows = windows_rps
@@ -796,6 +804,26 @@ def test_forecasts_learn_what_comes_not_what_is_let_through() -> None:
     bench.tick({A: 1}, at_s=120.0)
     assert bench.planner.contexts[-1].last_minute_rps == 50.0
     assert predictor.updates[-1].mean_rps.tolist() == [25.0, 50.0]
+
+
+class ForeseenSurge(RampPredictor):
+    """A fifth of the futures have 50 requests/s with peaks of 60, the others 10 with peaks of 12."""
+
+    def predict(self, steps: int) -> Forecast:
+        mean_rps = np.repeat([[10.0], [10.0], [50.0]], steps, axis=1)
+        return Forecast(self.origin_s, self.step_s, np.array([0.1, 0.5, 0.9]), mean_rps, 1.2 * mean_rps, self.name)
+
+
+@pytest.mark.parametrize(("function", "peak_rps"), [(resolved().function, 300.0), (None, 60.0)])
+def test_foreseen_surge_keeps_its_peaks_where_an_overflow_is_late(
+    function: FunctionUse | None, peak_rps: float
+) -> None:
+    """Otherwise all peaks rise with the median, fivefold."""
+    where = replace(resolved(), function=function)
+    bench = surprised([50.0, 50.0], predictor=ForeseenSurge(), where=where)
+    forecast = bench.planner.contexts[-1].forecast
+    assert forecast is not None
+    assert forecast.peak_rps[-1, 0] == pytest.approx(peak_rps)
 
 
 def test_scaling_in_after_a_surge_waits_for_the_tick() -> None:

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from mark.control.ports import WINDOW_S
-from mark.control.traffic_envelope import surprise_rps
+from mark.control.traffic_envelope import surprise_rps, with_usual_peaks
+from mark.domain.load import Forecast
+from mark.traffic.forecast.conditioning import condition_on_rate
 
 
 def poisson(rate_rps: float, windows: int, seed: int = 0) -> np.ndarray:
@@ -53,3 +55,21 @@ def test_missing_windows_are_never_a_surprise() -> None:
     assert surprise_rps(np.array([500.0]), 1.0) is None
     assert surprise_rps(np.array([500.0, np.nan]), 1.0) is None
     assert surprise_rps(np.array([np.nan, 500.0, 500.0]), 1.0) == 500.0
+
+
+def test_quantiles_that_foresaw_a_surge_keep_their_peaks() -> None:
+    """The median rises fourfold; a minute of 120/s had peaks of 150, and has them still."""
+    mean = np.repeat([[20.0], [30.0], [120.0]], 40, axis=1)
+    usual = Forecast(0.0, 60.0, np.array([0.1, 0.5, 0.9]), mean, mean * 1.25, "stand-in", None)
+    raised = condition_on_rate(usual, 120.0)
+    assert raised.peak_at(0.9)[0] > 400.0
+    assert with_usual_peaks(raised, usual).peak_at(0.9)[0] == pytest.approx(150.0)
+
+
+@pytest.mark.parametrize(("rate_rps", "peak_rps"), [(100.0, 300.0), (2000.0, 2020.0)])
+def test_unforeseen_surge_has_peaks_in_proportion(rate_rps: float, peak_rps: float) -> None:
+    """A hundred times the rate that was expected says nothing about its peaks."""
+    mean = np.full((2, 40), 10.0)
+    usual = Forecast(0.0, 60.0, np.array([0.1, 0.9]), mean, mean + 20.0, "stand-in", None)
+    found = with_usual_peaks(condition_on_rate(usual, rate_rps), usual)
+    assert found.peak_at(0.5)[0] == pytest.approx(peak_rps)
