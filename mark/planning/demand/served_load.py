@@ -189,17 +189,6 @@ class Lateness:
             return overflow_rps(np.asarray(load_rps, np.float64), np.asarray(capacity_rps, np.float64), self.patience_s)
         return load_rps * _late_at(self.shares, load_rps, np.asarray(capacity_rps, np.float64) / self.unit_rps)
 
-    def holds_rps(self, capacity_rps: float, share: float) -> float:
-        """Return the load of which a capacity leaves at most `share` late; the capacity itself if nothing was
-        counted.
-        """
-        return capacity_rps if self.shares is None else _carried_rps(self.shares, capacity_rps / self.unit_rps, share)
-
-
-@lru_cache(maxsize=1024)  # because plans ask for the same few fleets, minute by minute
-def _carried_rps(shares: LateShares, instances: float, share: float) -> float:
-    return shares.carries_rps(instances, share)
-
 
 def lateness_of(resolved: ResolvedService, offers: Sequence[int]) -> Lateness:
     """Return the lateness of fleets of `offers`, by index; the reference type is `cheapest_lasting`."""

@@ -11,7 +11,8 @@ table: at least one, and between the rows of the table linear in the logarithms.
 one instance of any type would carry every load.
 
 Where one instance of the reference is enough, an instance of another type counts at least as the share of the load that
-it serves, if functions in time keep the promise beside it: the other requests only cost a call each.
+it serves, if it is nearly enough too, or if functions in time keep the promise beside it: the other requests only cost
+a call each. As a fraction of the reference it would leave the missing fraction late.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from mark.domain.profile import Candidate
 from mark.domain.service import ResolvedService
 from mark.planning.demand.served_load import cheapest_lasting, lateness_of
 
+_NEARLY_ONE = 1.5  # instances
 _HALVINGS = 30  # of the interval in which a mixed fleet's load lies
 
 
@@ -62,7 +64,8 @@ class TypeWeights:
         least = _needed(load_rps, *self._reference)
         weights = np.asarray(least / needed)
         if least == 1.0:
-            weights = np.maximum(weights, [self._served(each, load_rps) for each in self._shares])
+            served = [self._served(each, n, load_rps) for each, n in zip(self._shares, needed, strict=True)]
+            weights = np.maximum(weights, served)
         return self._unit_rps * weights
 
     def holds_rps(self, counts: Sequence[int] | IntArray) -> float:
@@ -74,11 +77,13 @@ class TypeWeights:
         fleet = tuple((each, int(n)) for each, n in zip(self._shares, counts, strict=True) if n > 0)
         return _holds_rps(fleet, self._late_share)
 
-    def _served(self, shares: LateShares, load_rps: float) -> float:
-        """Return the share of a load that one instance serves; 0 if functions are in time and too many are late."""
-        if shares.late_without == 0.0 and float(shares.late_at(load_rps, 1.0)) > self._late_share:
-            return 0.0
-        return 1.0 - float(shares.unserved.late_at(load_rps, 1.0))
+    def _served(self, shares: LateShares, needed: float, load_rps: float) -> float:
+        """Return the share of a load that one instance serves; 0 if too many are late, or `needed` are far more."""
+        if shares.late_without == 0.0:
+            counts = float(shares.late_at(load_rps, 1.0)) <= self._late_share
+        else:
+            counts = needed < _NEARLY_ONE  # else as many as are needed would count as far more than enough
+        return 1.0 - float(shares.unserved.late_at(load_rps, 1.0)) if counts else 0.0
 
 
 @lru_cache(maxsize=4096)  # because plans ask for the same few fleets, minute by minute

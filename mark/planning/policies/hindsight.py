@@ -62,14 +62,10 @@ class PastCosts:
 
 @dataclass(frozen=True, slots=True)
 class FixedFleet:
-    """`count` instances of the planner's offer number `offer`, and the load that they carry within the promise.
-
-    Costs as in `PastCosts`.
-    """
+    """`count` instances of the planner's offer number `offer`; costs as in `PastCosts`."""
 
     offer: int
     count: int
-    carries_rps: float
     fixed_usd: float
     planned_usd: float
 
@@ -184,14 +180,7 @@ class FixedFleets:
         i = int(cost_usd.argmin())
         if cost_usd[i] >= MARGIN * past.planned_usd:
             return None
-        lateness = next(lateness for lateness, own in self._types if own[i])
-        return FixedFleet(
-            int(self._offer[i]),
-            int(self._count[i]),
-            lateness.holds_rps(float(self._capacity_rps[i]), self._late_share),
-            past.fixed_usd[i],
-            past.planned_usd,
-        )
+        return FixedFleet(int(self._offer[i]), int(self._count[i]), past.fixed_usd[i], past.planned_usd)
 
     def hold(
         self,
@@ -211,13 +200,14 @@ class FixedFleets:
         before cheaper ones; but `ready` ones leave only as far as other ready ones replace them, so that a swapped
         instance serves until its replacement does. If the market refuses offers the capacity may be lower.
         """
-        if float(forecast.mean_at(_LIKELY).max()) < _IDLE * fleet.carries_rps:
+        capacity_rps = fleet.count * float(usable_rps[fleet.offer])
+        if float(forecast.mean_at(_LIKELY).max()) < _IDLE * capacity_rps:
             return counts
         likely_rps = float(forecast.mean_at(_LIKELY)[: self._soon].max())
         expected_rps = float(forecast.mean_at(0.5)[: self._soon].max())
-        counts, least_rps = counts.copy(), fleet.count * float(usable_rps[fleet.offer]) * (1.0 - 1e-9)
+        counts, least_rps = counts.copy(), capacity_rps * (1.0 - 1e-9)
         dearest = np.argsort(-usd_per_step / usable_rps, kind="stable")
-        if likely_rps <= _FITS * fleet.carries_rps and expected_rps <= fleet.carries_rps:
+        if likely_rps <= _FITS * capacity_rps and expected_rps <= capacity_rps:
             spare_rps = float(counts @ usable_rps) - least_rps
             for i in dearest:
                 each_rps = float(usable_rps[i])

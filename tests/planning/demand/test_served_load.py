@@ -238,8 +238,6 @@ def test_late_load_is_that_of_the_table(without: float) -> None:
     instances = np.append(rng.gamma(1.0, 6.0, 40), (0.0, 0.5, *sizes, 1e3))
     expected = of_rps * shares.late_at(of_rps, instances)
     np.testing.assert_array_equal(lateness.late_rps(of_rps, 4.0 * instances), expected)
-    for size in (*instances, *instances):
-        assert lateness.holds_rps(4.0 * size, 0.3) == shares.carries_rps(size, 0.3)
 
 
 def test_the_slowest_offer_says_how_long_a_request_may_wait() -> None:

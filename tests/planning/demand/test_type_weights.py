@@ -83,11 +83,21 @@ def test_one_instance_counts_as_what_it_serves_beside_a_function_in_time() -> No
     """One large instance serves 20 requests/s; a small one serves half of them, unless it breaks the promise."""
     large, small = carrying(40.0, 50.0, 30.0, function=True), carrying(10.0, 15.0, 5.0, function=True)
     assert TypeWeights(large, [large, small], 0.02).at(20.0) == pytest.approx([40.0, 20.0])
-    assert TypeWeights(LARGE, [LARGE, SMALL], 0.02).at(20.0) == pytest.approx([40.0, 20.0])
+    assert TypeWeights(LARGE, [LARGE, SMALL], 0.02).at(20.0)[1] < 19.0
     counted = small.late_shares
     assert counted is not None
     late = replace(small, late_shares=replace(counted, late=np.full_like(counted.late, 0.03)))
     assert TypeWeights(large, [large, late], 0.02).at(20.0)[1] < 10.0
+
+
+def test_an_instance_that_is_nearly_enough_counts_as_what_it_serves_in_time() -> None:
+    """As a fraction of a large instance it would leave the missing one late."""
+    assert SMALL.late_shares is not None
+    few_late = replace(SMALL.late_shares, late=np.minimum(SMALL.late_shares.late, 0.04))
+    load_rps = 1.2 * few_late.carries_rps(1, 0.02)
+    assert float(few_late.late_at(load_rps, 1)) == pytest.approx(0.04)
+    nearly = replace(SMALL, late_shares=few_late)
+    assert TypeWeights(LARGE, [LARGE, nearly], 0.02).at(load_rps)[1] == pytest.approx(40.0 * 0.96)
 
 
 def test_a_load_beyond_the_largest_fleet_takes_more_in_proportion() -> None:
