@@ -92,7 +92,7 @@ def test_the_command_of_the_documentation(tmp_path: Path, monkeypatch: pytest.Mo
         (("--bill", "{bill}", *BEGAN, "--policy", "as-is"), "the policy as-is needs a section [policy]"),
         (("--bill", "{bill}", *BEGAN, "--instances", "c5.*", "--policies", "absent"), "policy: unknown"),
         (("--bill", "no-such.csv", *BEGAN), "no-such.csv: cannot be opened"),
-        (("--bill", __file__, *BEGAN), "no cost and usage report"),
+        (("--bill", __file__, *BEGAN), "no bill of AWS"),
     ],
 )
 def test_what_is_wrong_is_one_line(argv: tuple[str, ...], said: str, bill: str, capsys: Captured) -> None:

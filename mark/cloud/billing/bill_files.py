@@ -124,7 +124,7 @@ class BillFile:
         elif any(name.startswith("lineitem") for name in names):
             self.kind, read = cost_reports.KIND, cost_reports.items
         else:
-            what = f"no bill of AWS, with commas: {', '.join(KINDS)}"
+            what = f"no bill of AWS as CSV; known are {', '.join(KINDS)}"
             raise BadInput(what, f"{self.path}:1", shown(",".join(header).encode())[:60])
         yield from read(rows, header, f"{self.path}:1", tags)
 

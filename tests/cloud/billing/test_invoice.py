@@ -385,7 +385,7 @@ def test_the_fewest_columns_will_do(tmp_path: Path) -> None:
     ("content", "said"),
     [
         (b"", "the file is empty"),
-        (b"t_seconds,count\n0,1\n", "c.csv:1: no bill of AWS, with commas: cost and usage report, FOCUS export, "),
+        (b"t_seconds,count\n0,1\n", "c.csv:1: no bill of AWS as CSV; known are cost and usage report, FOCUS export, "),
         (HEADER + b"yesterday" + ROW[20:], "c.csv:2 lineItem/UsageStartDate: must be a time like"),
         (HEADER + ROW[:30], "c.csv:2: 2 cells under a header of 7"),
         (HEADER + b'"unended\n', "is no CSV"),
