@@ -1,5 +1,8 @@
 """AWS's limits for one to 60 services, on up to two load balancers; one more service changes nothing of the others.
 
+Rules and target groups are those of their services' places, so that a few services of a site of 60 show that its limits
+hold; `tests/infra/deploy/test_places.py` tests the places of more.
+
 `test_two_hundred.py` applies the largest number of services that a site holds.
 """
 
@@ -21,7 +24,7 @@ POLICIES = 10_240  # characters of all inline policies of a role
 USER_DATA = 16_384  # bytes, before base64
 RULES = TARGET_GROUPS = 100  # limits of a load balancer
 ALARMS = ("errors", "nobody_ready")  # alarms that sum over a service's target groups
-SIZES = (1, 8, 60)
+SIZES = (1, 4, 60)
 LONG = "a-service-with-a-name-that-is-much_longer.than-what-most-take-{:03}"
 
 
@@ -46,12 +49,13 @@ def grown() -> list[dict[str, Place]]:
 
 @pytest.mark.slow
 def test_every_limit_holds_as_a_site_grows(site: MockedSite) -> None:
-    """Sites of up to 8 services are applied, so that all values are known. 60 are planned on top, which must not
-    touch the controller's rights."""
-    steps = [
-        Step(site.services(names(size), dict(places)), apply=size <= 8, default=names(1)[0])
-        for size, places in zip(SIZES, grown(), strict=True)
-    ]
+    """Sites of one and 4 services are applied, so that all values are known. Some of 60 are planned on top, which must
+    not touch the controller's rights."""
+    *small, large = grown()
+    check_limits(large)
+    more = names(60)[4::12]
+    sites = [*small, {name: large[name] for name in names(4) + more}]
+    steps = [Step(site.services(list(one), dict(one)), apply=len(one) <= 4, default=names(1)[0]) for one in sites]
     *states, plan = site.run(*steps)
     policies, lengths = set(), set()
     for state in states:
@@ -62,10 +66,10 @@ def test_every_limit_holds_as_a_site_grows(site: MockedSite) -> None:
         lengths.add(len(user_data["module.controller.aws_launch_template.this"]))
     assert len(policies) == 1, "the controller's policy grows with services"
     assert len(lengths) == 1, "the controller's user data grows with services"
-    for state, places, size in zip([*states, plan], grown(), SIZES, strict=True):
-        check_balancers(state, places, size)
+    for state, places in zip([*states, plan], sites, strict=True):
+        check_balancers(state, places)
     check_policies(plan)
-    check_only_added(plan, set(names(60)) - set(names(8)))
+    check_only_added(plan, set(more))
 
 
 @pytest.mark.acceptance
@@ -208,21 +212,34 @@ def check_policies(state: dict[str, Any]) -> None:
     assert max(characters.values()) <= POLICIES
 
 
-def check_balancers(state: dict[str, Any], places: dict[str, Place], size: int) -> None:
-    balancers = of(state, "aws_lb")
-    assert len(balancers) == 1 + max(place["balancer"] for place in places.values())
-    rules: Counter[int] = Counter([0])  # the default service's rule
-    priorities: defaultdict[int, list[int]] = defaultdict(lambda: [50_000])
+def used(places: dict[str, Place]) -> tuple[Counter[int], Counter[int]]:
+    """Return the rules and the target groups of each load balancer, without the default service's rule."""
+    rules: Counter[int] = Counter()
+    groups: Counter[int] = Counter()
+    for place in places.values():
+        rules[place["balancer"]] += 2
+        groups[place["balancer"]] += place["target_groups"] + 1
+    return rules, groups
+
+
+def check_limits(places: dict[str, Place]) -> None:
+    rules, groups = used(places)
+    assert len(rules) == 2
+    assert max(rules.values()) + 1 <= RULES
+    assert max(groups.values()) <= TARGET_GROUPS
+
+
+def check_balancers(state: dict[str, Any], places: dict[str, Place]) -> None:
+    assert len(of(state, "aws_lb")) == 1 + max(place["balancer"] for place in places.values())
+    rules: Counter[int] = Counter()
+    priorities: defaultdict[int, list[int]] = defaultdict(lambda: [50_000])  # the default service's rule
     for at, rule in of(state, "aws_lb_listener_rule").items():
         if at.startswith("module.fleet["):
             balancer = places[at.split('"')[1]]["balancer"]
             rules[balancer] += 1
             priorities[balancer].append(rule["priority"])
     groups = Counter(places[at.split('"')[1]]["balancer"] for at in of(state, "aws_lb_target_group"))
-    assert sum(groups.values()) == sum(place["target_groups"] + 1 for place in places.values())
-    assert sum(rules.values()) == 2 * size + 1
-    assert max(rules.values()) <= RULES
-    assert max(groups.values()) <= TARGET_GROUPS
+    assert (rules, groups) == used(places)
     for taken in priorities.values():
         assert len(set(taken)) == len(taken)
         assert all(0 < priority <= 50_000 for priority in taken)
