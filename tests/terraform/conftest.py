@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 from mark_infra.deploy.checkout import constraints
@@ -20,6 +22,7 @@ from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
 from mark_infra.testbed.launch import command
 
 from mark.domain.errors import MarkError
+from tests.terraform.mocked_site import APPLIED, MockedSite, Step
 
 ROOT = Path(__file__).parents[2]
 MODULES = ROOT / "terraform"
@@ -110,11 +113,34 @@ def running_provider(terraform: Terraform, root: Path | None = None) -> Iterator
             process.kill()
 
 
+@contextmanager
+def shared(tmp_path_factory: pytest.TempPathFactory, name: str) -> Iterator[Path]:
+    """Yield a folder of all workers of the session to one of them at a time."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+
+
 @pytest.fixture(scope="module")
 def mocked(terraform: Terraform, provider: None) -> Iterator[Terraform]:
     """Terraform for tests that mock the provider: a module's tests share a running one."""
     with running_provider(terraform) as address:
         yield Terraform(terraform.program, terraform.home, {"TF_REATTACH_PROVIDERS": address})
+
+
+@pytest.fixture(scope="module")
+def applied(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return the state of a site with the services `APPLIED`, which is applied once in a session."""
+    with shared(tmp_path_factory, "applied-site") as folder:
+        file = folder / "state.json"
+        if not file.exists():
+            site = MockedSite(request.getfixturevalue("mocked"), folder)
+            (state,) = site.run(Step(site.services(APPLIED), default="echo"))
+            file.write_text(json.dumps(state))
+        return json.loads(file.read_text())
 
 
 @pytest.fixture(scope="session")
@@ -133,17 +159,13 @@ def packed(tmp_path_factory: pytest.TempPathFactory, own_wheel: Path) -> Packed:
     All workers of a session share the wheels, because resolving takes many seconds. Services with the same requirements
     share them, too.
     """
-    base = tmp_path_factory.getbasetemp()
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "wheels-of-instances"
-    shared.mkdir(exist_ok=True)
 
     def pack(wanted: PackagesWanted, to: Path) -> Path:
         if shutil.which("python3.11") is None:
             pytest.skip("instances have Python 3.11")
-        with (shared / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with shared(tmp_path_factory, "wheels-of-instances") as folder:
             try:
-                made = wheelhouse(wanted, own_wheel, constraints(), shared / "wheels")
+                made = wheelhouse(wanted, own_wheel, constraints(), folder / "wheels")
             except MarkError as error:
                 pytest.skip(f"no index of packages can be reached: {error}")
             return Path(shutil.move(made.file, to))

@@ -13,11 +13,15 @@ import subprocess
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tests.terraform.conftest import Terraform
+if TYPE_CHECKING:
+    from tests.terraform.conftest import Terraform  # which imports this file
 
 ACCOUNT, REGION = "123456789012", "eu-west-1"
+LONG = "a-service-with-a-name-that-is-much_longer.than-what-most-take-{:03}"
+# The services of the fixture `applied`: one has the controller's name, two have names that differ at the end.
+APPLIED = ("controller", "echo", LONG.format(1), LONG.format(3))
 _WHERE = f"{REGION}:{ACCOUNT}"
 _ELB = f"arn:aws:elasticloadbalancing:{_WHERE}"
 # The provider checks that its inputs look like ARNs. These are as long as real ones, because lengths are tested.

@@ -18,14 +18,13 @@ import pytest
 from mark_infra.deploy.places import MOST_SERVICES, Place, placed, priority_of
 
 from tests.terraform.conftest import Terraform
-from tests.terraform.mocked_site import REGION, MockedSite, Step, changes, resources
+from tests.terraform.mocked_site import APPLIED, LONG, REGION, MockedSite, Step, changes, resources
 
 POLICIES = 10_240  # characters of all inline policies of a role
 USER_DATA = 16_384  # bytes, before base64
 RULES = TARGET_GROUPS = 100  # limits of a load balancer
 ALARMS = ("errors", "nobody_ready")  # alarms that sum over a service's target groups
 SIZES = (1, 4, 60)
-LONG = "a-service-with-a-name-that-is-much_longer.than-what-most-take-{:03}"
 
 
 @pytest.fixture
@@ -173,12 +172,10 @@ def test_a_site_that_aws_would_refuse_is_refused(site: MockedSite) -> None:
 
 
 @pytest.mark.slow
-def test_names_and_priorities_of_services_are_unique(site: MockedSite) -> None:
+def test_names_and_priorities_of_services_are_unique(applied: dict[str, Any]) -> None:
     """One service has the controller's name. Terraform computes the same priorities as our code."""
-    asked = [*names(4), "controller"]
-    (state,) = site.run(Step(site.services(asked)))
-    priorities = {at: rule["priority"] for at, rule in of(state, "aws_lb_listener_rule").items()}
-    for name in asked:
+    priorities = {at: rule["priority"] for at, rule in of(applied, "aws_lb_listener_rule").items()}
+    for name in APPLIED:
         assert priorities[f'module.fleet["{name}"].aws_lb_listener_rule.path'] == 2 * priority_of(name)
         assert priorities[f'module.fleet["{name}"].aws_lb_listener_rule.header'] == 2 * priority_of(name) + 1
     unique = {
@@ -192,7 +189,7 @@ def test_names_and_priorities_of_services_are_unique(site: MockedSite) -> None:
         "aws_s3_object": "key",
     }
     for kind, key in unique.items():
-        found = Counter(one[key] for one in of(state, kind).values())
+        found = Counter(one[key] for one in of(applied, kind).values())
         assert len(found) > 1, kind
         assert set(found.values()) == {1}, kind
 

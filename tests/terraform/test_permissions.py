@@ -11,8 +11,8 @@ from typing import Any
 import mark_infra
 import pytest
 
-from tests.terraform.conftest import MODULES, Terraform
-from tests.terraform.mocked_site import ACCOUNT, REGION, MockedSite, Step, resources
+from tests.terraform.conftest import MODULES
+from tests.terraform.mocked_site import ACCOUNT, APPLIED, REGION, resources
 
 SOURCE = Path(mark_infra.__file__).parent
 CALL = re.compile(r"\.(?:call|pages)\(\s*(?!getattr)[\w.()\"\[\], =]+?\.(\w+)\s*[,)]|\b_call\(\s*\"(\w+)\"")
@@ -147,40 +147,45 @@ def several(value: str | list[str]) -> list[str]:
     return [value] if isinstance(value, str) else value
 
 
-@pytest.fixture(scope="module")
-def state(mocked: Terraform, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    site = MockedSite(mocked, tmp_path_factory.mktemp("site"))
-    return site.run(Step(site.services(["echo", "words"]), default="echo"))[0]
+def controllers_policy(state: dict[str, Any]) -> dict[str, Any]:
+    text = resources(state, "aws_iam_role_policy")["module.controller.aws_iam_role_policy.this"]["policy"]
+    policy: dict[str, Any] = json.loads(text)
+    return policy
 
 
 @pytest.mark.slow
-def test_another_sites_things_are_out_of_reach(state: dict[str, Any]) -> None:
-    policy = json.loads(resources(state, "aws_iam_role_policy")["module.controller.aws_iam_role_policy.this"]["policy"])
+def test_another_sites_things_are_out_of_reach(applied: dict[str, Any]) -> None:
+    policy = controllers_policy(applied)
     for action, own, other in OWN_AND_NOT:
         assert may(policy, action, *own), (action, own)
         assert not may(policy, action, *other), (action, other)
 
 
 @pytest.mark.slow
-def test_rights_reach_what_the_site_really_has(state: dict[str, Any]) -> None:
+def test_rights_reach_what_the_site_really_has(applied: dict[str, Any]) -> None:
     """The resources have the tags and names that the controller's rights require."""
-    policy = json.loads(resources(state, "aws_iam_role_policy")["module.controller.aws_iam_role_policy.this"]["policy"])
+    policy, services = controllers_policy(applied), len(APPLIED)
     for kind, count, action, arn in (
-        ("aws_launch_template", 2, "ec2:CreateFleet", f"{EC2}:launch-template/{{id}}"),
-        ("aws_lb_target_group", 4, "elasticloadbalancing:RegisterTargets", f"{ELB}:targetgroup/{{name}}/1"),
-        ("aws_lb_listener_rule", 5, "elasticloadbalancing:ModifyRule", f"{ELB}:listener-rule/app/mark/1/2/3"),
-        ("aws_lambda_function", 2, "lambda:InvokeFunction", f"{LAMBDA}:{{function_name}}:3"),
-        ("aws_lambda_function", 2, "lambda:UpdateAlias", f"{LAMBDA}:{{function_name}}"),
+        ("aws_launch_template", services, "ec2:CreateFleet", f"{EC2}:launch-template/{{id}}"),
+        ("aws_lb_target_group", 2 * services, "elasticloadbalancing:RegisterTargets", f"{ELB}:targetgroup/{{name}}/1"),
+        (
+            "aws_lb_listener_rule",
+            2 * services + 1,
+            "elasticloadbalancing:ModifyRule",
+            f"{ELB}:listener-rule/app/mark/1/2/3",
+        ),
+        ("aws_lambda_function", services, "lambda:InvokeFunction", f"{LAMBDA}:{{function_name}}:3"),
+        ("aws_lambda_function", services, "lambda:UpdateAlias", f"{LAMBDA}:{{function_name}}"),
     ):
-        found = {at: one for at, one in resources(state, kind).items() if "module.controller" not in at}
+        found = {at: one for at, one in resources(applied, kind).items() if "module.controller" not in at}
         assert len(found) == count
         for one in found.values():
             context = {f"aws:ResourceTag/{key}": value for key, value in (one["tags"] or {}).items()}
             assert may(policy, action, arn.format(**one), context), arn.format(**one)
-    roles = resources(state, "aws_iam_role")
+    roles = resources(applied, "aws_iam_role")
     for at, role in roles.items():
         arn = f"{ROLES}{role['path'] or '/'}{role['name']}"
         assert may(policy, "iam:PassRole", arn, TO_EC2) == ("module.fleet[" in at), arn
-    for at, one in resources(state, "aws_s3_object").items():
+    for at, one in resources(applied, "aws_s3_object").items():
         arn = f"arn:aws:s3:::{one['bucket']}/{one['key']}"
         assert may(policy, "s3:GetObjectVersion", arn, {}) == ("function/" not in at), arn
