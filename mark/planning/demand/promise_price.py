@@ -45,6 +45,7 @@ from mark.planning.demand.served_load import (
     Lateness,
     ServedLoad,
     cheapest_lasting,
+    lasting,
     lateness_of,
     served_load,
     unrest_rps,
@@ -138,6 +139,9 @@ class PromisePrice:
         unit = cheapest_lasting(resolved, offers)
         offer, candidate = resolved.offers[unit], resolved.candidates[unit]
         self._unit_rps, self._unit_usd = candidate.capacity_rps, offer.usd_per_s * STEP_S
+        # At the reference's dollars per request this load pays for an instance of the cheapest type.
+        least_usd_per_s = min(resolved.offers[i].usd_per_s for i in lasting(resolved, offers))
+        self._pays_rps = candidate.capacity_rps * least_usd_per_s / offer.usd_per_s
         self._boot_steps = max(1, math.ceil(offer.boot.mean_s / STEP_S))
         self._allowed = 1.0 - resolved.slo.attainment
         shares = self.lateness.shares
@@ -203,8 +207,8 @@ class PromisePrice:
     def _choices(self, saved: ServedLoad, lead: int) -> tuple[FloatArray, FloatArray, float]:
         """Return, by price of the grid, dollars per miss and the requested capacity; and the mean load to come."""
         load_rps = float(np.diff(saved.load).mean())
-        # Raise the prices if an instance is never full: otherwise none would buy one for a small load.
-        idle = max(1.0, self._unit_rps / load_rps) if load_rps >= _LEAST_RPS else 1.0
+        # Raise the prices if no instance is ever full: otherwise none would buy one for a small load.
+        idle = max(1.0, self._pays_rps / load_rps) if load_rps >= _LEAST_RPS else 1.0
         prices_usd = self.prices_usd * idle
         return prices_usd, self._asked(saved, lead, prices_usd), load_rps
 

@@ -206,8 +206,15 @@ def cheapest_lasting(resolved: ResolvedService, offers: Sequence[int]) -> int:
     """Return the cheapest of `offers` per request/s, by index, among those that are never taken back, if there
     are any.
     """
-    lasting = [i for i in offers if resolved.offers[i].market not in (Market.SPOT, Market.BURSTABLE)] or list(offers)
-    return min(lasting, key=lambda i: (resolved.offers[i].usd_per_s / resolved.candidates[i].capacity_rps, i))
+    usd_per_request = (
+        (resolved.offers[i].usd_per_s / resolved.candidates[i].capacity_rps, i) for i in lasting(resolved, offers)
+    )
+    return min(usd_per_request)[1]
+
+
+def lasting(resolved: ResolvedService, offers: Sequence[int]) -> list[int]:
+    """Return those of `offers`, by index, that are never taken back; all if there are none."""
+    return [i for i in offers if resolved.offers[i].market not in (Market.SPOT, Market.BURSTABLE)] or list(offers)
 
 
 def longest_wait_s(resolved: ResolvedService, offers: Sequence[int]) -> float:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from mark.domain.arrays import FloatArray
-from mark.domain.offer import Market
 from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
 from mark.domain.time import DAY_S, HOUR_S, STEP_S
+from mark.planning.demand.served_load import lasting
 
 WINDOW_S = DAY_S  # Counts are kept for at least this long, because a day has its quiet hours and its busy ones.
 # Default price of a miss: this share of the instances' dollars per request over 1 - SL_min
@@ -96,16 +96,10 @@ def neutral_usd(resolved: ResolvedService, offers: tuple[int, ...]) -> float:
     any.
     """
     usd_per_request = min(
-        (resolved.offers[i].usd_per_s / resolved.candidates[i].capacity_rps for i in _lasting(resolved, offers)),
+        (resolved.offers[i].usd_per_s / resolved.candidates[i].capacity_rps for i in lasting(resolved, offers)),
         default=0.0,
     )
     return NEUTRAL * usd_per_request / (1.0 - resolved.slo.attainment)
-
-
-def _lasting(resolved: ResolvedService, offers: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the lasting offers, if there are any: spot may be taken and credits end, but the promise stays."""
-    lasting = tuple(i for i in offers if resolved.offers[i].market not in (Market.SPOT, Market.BURSTABLE))
-    return lasting or offers
 
 
 def shed_usd(resolved: ResolvedService, miss_usd: float) -> float:

@@ -78,6 +78,18 @@ def test_small_load_makes_an_instance_worth_its_price() -> None:
     assert price(small(), Answered(), rps=1.0) * 3600.0 * 1.0 > 0.2
 
 
+def test_a_dear_type_does_not_make_the_misses_of_a_small_load_dear() -> None:
+    """A type of 400 requests/s for 4 $/h is cheaper per request. At one request/s a miss is worth such an instance, but
+    not five of them, because one small instance is enough.
+    """
+    both = resolved(
+        sold("small", 0.2), sold("big", 4.0), latencies_ms={"small": 100.0, "big": 2.5}, function_ms=None, rt_max_s=0.6
+    )
+    asks = PromisePrice(both, (0, 1))
+    found, _ = asks.usd_per_miss(0.0, served_load(forecast(1.0, 0.4), asks.lateness), Answered(), Law())
+    assert 4.0 / HOUR_S < found.usd < 2.0 * 4.0 / HOUR_S
+
+
 def test_a_quiet_morning_is_no_licence_for_the_evening() -> None:
     """Nothing was late for half a day, but a window that begins now must be kept as well."""
     shares = np.where(np.arange(len(GRID)) < 10, 0.05, 0.005)
