@@ -104,6 +104,7 @@ NOT_RUN = {
     ("results.md", "python benchmarks/planner/pipeline_regre"): _OTHER_DATA,
     ("results.md", "python benchmarks/planner/warm_pool.py -"): _OTHER_DATA,
     ("results.md", "python benchmarks/planner/clocked.py"): "takes minutes",
+    ("results.md", "python benchmarks/planner/random_service"): "takes minutes",
     ("results.md", "python benchmarks/planner/windows_kept.p"): _OTHER_DATA,
     ("results.md", "python benchmarks/planner/next_day.py --"): _OTHER_DATA,
     ("results.md", "mark simulate $D/traces/twitter_stream_2"): _OTHER_DATA,
