@@ -45,12 +45,11 @@ from mark.planning.demand.served_load import (
     Lateness,
     ServedLoad,
     cheapest_lasting,
-    lasting,
     lateness_of,
     served_load,
     unrest_rps,
 )
-from mark.planning.demand.slo_budget import Answered, OverflowPrice, capped_rps
+from mark.planning.demand.slo_budget import Answered, OverflowPrice, capped_rps, lasting
 
 # Multiples of usd_per_request / (1 - SL_min), the price at which the allowed misses cost as much as all instances. At 5
 # even the rarest believed load is worth its instances; a higher price would only keep instances for longer.

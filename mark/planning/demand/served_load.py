@@ -18,9 +18,9 @@ from mark.domain.arrays import FloatArray, IntArray
 from mark.domain.copying import replace
 from mark.domain.late_shares import LateShares
 from mark.domain.load import Forecast
-from mark.domain.offer import Market
 from mark.domain.service import ResolvedService
 from mark.kernel.compiled import compiled
+from mark.planning.demand.slo_budget import lasting
 
 HORIZON = 40  # steps: later ones hardly change whether to launch, keep or swap, at launch costs of minutes
 # The load within a step, as three Gauss-Hermite points of a normal: deviations and weights.
@@ -210,11 +210,6 @@ def cheapest_lasting(resolved: ResolvedService, offers: Sequence[int]) -> int:
         (resolved.offers[i].usd_per_s / resolved.candidates[i].capacity_rps, i) for i in lasting(resolved, offers)
     )
     return min(usd_per_request)[1]
-
-
-def lasting(resolved: ResolvedService, offers: Sequence[int]) -> list[int]:
-    """Return those of `offers`, by index, that are never taken back; all if there are none."""
-    return [i for i in offers if resolved.offers[i].market not in (Market.SPOT, Market.BURSTABLE)] or list(offers)
 
 
 def longest_wait_s(resolved: ResolvedService, offers: Sequence[int]) -> float:

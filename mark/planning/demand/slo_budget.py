@@ -7,15 +7,16 @@ each costs the planner; this file counts answers, and prices overflow accordingl
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from mark.domain.arrays import FloatArray
+from mark.domain.offer import Market
 from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
 from mark.domain.time import DAY_S, HOUR_S, STEP_S
-from mark.planning.demand.served_load import lasting
 
 WINDOW_S = DAY_S  # Counts are kept for at least this long, because a day has its quiet hours and its busy ones.
 # Default price of a miss: this share of the instances' dollars per request over 1 - SL_min
@@ -100,6 +101,11 @@ def neutral_usd(resolved: ResolvedService, offers: tuple[int, ...]) -> float:
         default=0.0,
     )
     return NEUTRAL * usd_per_request / (1.0 - resolved.slo.attainment)
+
+
+def lasting(resolved: ResolvedService, offers: Sequence[int]) -> list[int]:
+    """Return those of `offers`, by index, that are never taken back; all if there are none."""
+    return [i for i in offers if resolved.offers[i].market not in (Market.SPOT, Market.BURSTABLE)] or list(offers)
 
 
 def shed_usd(resolved: ResolvedService, miss_usd: float) -> float:
