@@ -19,13 +19,10 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from mark.domain.errors import Infeasible
-from mark.planning.policies.names import BEST_FIXED
-from mark.simulation.request import RunRequest
-from mark.studies.compare import compare
+from tails import beside_best_fixed, write_service
 
-MARGIN, DEARER = 0.002, 1.05
-# Times of each type over those of c7i.large
+DEAREST = 1.05
+# How long each type takes, as a multiple of c7i.large
 TYPES = {
     "c7i.large": 1.0,
     "c7i.xlarge": 0.56,
@@ -45,21 +42,10 @@ def service_of(folder: Path, draws: random.Random) -> tuple[str, float, dict[str
     slack, attainment = draws.choice([2, 3, 5, 10]), draws.choice([0.95, 0.98, 0.99])
     function = draws.choice(["none", "none", "late", "in time"])
     slo_ms, per_item = mean_ms * max(map(TYPES.__getitem__, types)) * slack, draws.choice([0.1, 0.25, 0.6, 0.9])
-    rows = ["model,instance,batch,latency_ms,p99_ms,cold_ms,basis"]
-    for instance in types:
-        for batch in (1, 2, 4, 8, 16):
-            latency_ms = mean_ms * TYPES[instance] * (1.0 + (batch - 1) * per_item)
-            rows.append(f"m,{instance},{batch},{latency_ms:g},{tail * latency_ms:g},,assumed")
-    rows.append(f"m,lambda:1024,1,{(0.5 if function == 'in time' else 1.5) * slo_ms:g},,400,assumed")
-    (folder / "profile.csv").write_text("\n".join(rows) + "\n")
-    path = folder / "random.toml"
-    path.write_text(
-        f'[service]\nname = "random"\nmodel = "m"\nslo_ms = {slo_ms:g}\nslo_attainment = {attainment}\n'
-        f'profile = "profile.csv"\n[fleet]\ncatalog = "aws-2026"\nmarkets = ["on-demand"]\n'
-        f'instances = {json.dumps(types)}\n[overflow]\nfunction = "{"none" if function == "none" else "lambda:1024"}"\n'
-    )
+    factors = {name: TYPES[name] for name in types}
+    path = write_service(folder, factors, (mean_ms, tail, per_item), slo_ms, attainment, function)
     drawn = {"types": types, "mean_ms": mean_ms, "tail": tail, "slack": slack, "attainment": attainment}
-    return str(path), attainment, {**drawn, "function": function, "per_item": per_item}
+    return path, attainment, {**drawn, "function": function, "per_item": per_item}
 
 
 def traffic_of(draws: random.Random) -> str:
@@ -74,29 +60,7 @@ def judged(number: int, hours: float) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as name:
         service, attainment, drawn = service_of(Path(name), draws)
         case = {"case": number, **drawn, "traffic": traffic_of(draws)}
-        request = RunRequest(
-            trace=str(case["traffic"]),
-            service=service,
-            start_s=86_400.0,
-            duration_s=hours * 3600.0,
-            with_bound=False,
-            seed=number,
-        )
-        try:
-            results = compare(request, ("mark", BEST_FIXED))
-        except Infeasible as error:
-            return {**case, "verdict": "infeasible", "why": str(error)}
-    run, fixed = results["mark"], results[BEST_FIXED]
-    kept, fixed_kept = run.slo_result.attainment, fixed.slo_result.attainment
-    assert kept is not None
-    assert fixed_kept is not None
-    # Leave out the balancer and the controller, because services share them.
-    ratio = (run.bill.total - run.bill.other) / (fixed.bill.total - fixed.bill.other)
-    verdict = "not asked"
-    if fixed_kept >= attainment + MARGIN:
-        verdict = "missed" if kept < attainment else "dear" if ratio > DEARER else "kept"
-    found = {"mark": round(100.0 * kept, 2), "fixed": round(100.0 * fixed_kept, 2), "ratio": round(ratio, 3)}
-    return {**case, **found, "verdict": verdict}
+        return {**case, **beside_best_fixed(str(case["traffic"]), service, attainment, hours, number, DEAREST)}
 
 
 def main() -> int:

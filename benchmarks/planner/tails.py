@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import sys
 import tempfile
 from collections import Counter
@@ -34,7 +35,7 @@ TRAFFIC = {
     "diurnal": "synthetic:diurnal?rate={rate:g}",
     "spiky": "synthetic:mmpp?rates={half:g},{double:g}&dwell_s=300",
 }
-# Times of each type over those of the first. `sizes` are one type and its double, at twice the price.
+# How long each type takes, as a multiple of the first. `sizes` are one type and its double, at twice the price.
 TYPES: Mapping[str, Mapping[str, float]] = {
     "1": {"c7i.large": 1.0},
     "2": {"c7i.large": 1.0, "c8g.large": 2.0},
@@ -52,46 +53,69 @@ CASES: Mapping[str, tuple[object, ...]] = {
 
 def service_of(folder: Path, tail: float, slack: float, types: str, function: str) -> str:
     """Write a service file: batches take 1 + (b - 1) / 4 of a single request."""
-    slo_ms = slack * MEAN_MS
-    kinds = TYPES[types]
+    return write_service(folder, TYPES[types], (MEAN_MS, tail, 0.25), slack * MEAN_MS, ATTAINMENT, function)
+
+
+def write_service(
+    folder: Path,
+    types: Mapping[str, float],
+    times: tuple[float, float, float],
+    slo_ms: float,
+    attainment: float,
+    function: str,
+) -> str:
+    """Write a service file and its profile, and return its path.
+
+    `times` are the milliseconds of a single request, its p99 over the mean, and the share of it that each further
+    request of a batch adds. `types` has the factor of each type.
+    """
+    mean_ms, tail, per_item = times
     rows = ["model,instance,batch,latency_ms,p99_ms,cold_ms,basis"]
-    for instance, times in kinds.items():
+    for instance, factor in types.items():
         for batch in (1, 2, 4, 8, 16):
-            mean_ms = MEAN_MS * times * (1.0 + (batch - 1) / 4.0)
-            rows.append(f"m,{instance},{batch},{mean_ms:g},{tail * mean_ms:g},,assumed")
+            latency_ms = mean_ms * factor * (1.0 + (batch - 1) * per_item)
+            rows.append(f"m,{instance},{batch},{latency_ms:g},{tail * latency_ms:g},,assumed")
     rows.append(f"m,lambda:1024,1,{(0.5 if function == 'in time' else 1.5) * slo_ms:g},,400,assumed")
     (folder / "profile.csv").write_text("\n".join(rows) + "\n")
-    path = folder / "tails.toml"
+    path = folder / "service.toml"
     path.write_text(
-        f'[service]\nname = "tails"\nmodel = "m"\nslo_ms = {slo_ms:g}\nslo_attainment = {ATTAINMENT}\n'
-        f'profile = "profile.csv"\n[fleet]\ncatalog = "aws-2026"\ninstances = {json.dumps(list(kinds))}\n'
+        f'[service]\nname = "drawn"\nmodel = "m"\nslo_ms = {slo_ms:g}\nslo_attainment = {attainment}\n'
+        f'profile = "profile.csv"\n[fleet]\ncatalog = "aws-2026"\ninstances = {json.dumps(list(types))}\n'
         f'[overflow]\nfunction = "{"none" if function == "none" else "lambda:1024"}"\n'
     )
     return str(path)
 
 
 def judged(case: Mapping[str, object], hours: float, seed: int) -> dict[str, object]:
-    """Return both bills and shares, and the faults."""
+    """Return both bills and shares, and the verdict."""
     rate = float(str(case["rps"]))
+    trace = TRAFFIC[str(case["traffic"])].format(rate=rate, half=0.5 * rate, double=2.0 * rate)
     with tempfile.TemporaryDirectory() as name:
-        request = RunRequest(
-            trace=TRAFFIC[str(case["traffic"])].format(rate=rate, half=0.5 * rate, double=2.0 * rate),
-            service=service_of(
-                Path(name),
-                float(str(case["tail"])),
-                float(str(case["slack"])),
-                str(case["types"]),
-                str(case["function"]),
-            ),
-            start_s=86_400.0,
-            duration_s=hours * 3600.0,
-            with_bound=False,
-            seed=seed,
-        )
-        try:
-            results = compare(request, ("mark", BEST_FIXED))
-        except Infeasible as error:
-            return {**case, "seed": seed, "verdict": "infeasible", "why": str(error)}
+        drawn = float(str(case["tail"])), float(str(case["slack"])), str(case["types"]), str(case["function"])
+        service = service_of(Path(name), *drawn)
+        dearest = DEARER if case["traffic"] == "constant" else math.inf
+        return {**case, "seed": seed, **beside_best_fixed(trace, service, ATTAINMENT, hours, seed, dearest)}
+
+
+def beside_best_fixed(
+    trace: str, service: str, attainment: float, hours: float, seed: int, dearest: float
+) -> dict[str, object]:
+    """Return the shares of `mark` and the best fixed fleet after a day of history, the ratio of the bills, the verdict.
+
+    The case counts if that fleet keeps 0.2 points more than promised. `mark` is dear above `dearest` times its dollars.
+    """
+    request = RunRequest(
+        trace=trace,
+        service=service,
+        start_s=86_400.0,
+        duration_s=hours * 3600.0,
+        with_bound=False,
+        seed=seed,
+    )
+    try:
+        results = compare(request, ("mark", BEST_FIXED))
+    except Infeasible as error:
+        return {"verdict": "infeasible", "why": str(error)}
     run, fixed = results["mark"], results[BEST_FIXED]
     kept, fixed_kept = run.slo_result.attainment, fixed.slo_result.attainment
     assert kept is not None
@@ -99,13 +123,9 @@ def judged(case: Mapping[str, object], hours: float, seed: int) -> dict[str, obj
     # Leave out the balancer and the controller, because services share them.
     ratio = (run.bill.total - run.bill.other) / (fixed.bill.total - fixed.bill.other)
     verdict = "not asked"
-    if fixed_kept >= ATTAINMENT + MARGIN:
-        verdict = "kept" if kept >= ATTAINMENT else "missed"
-        if verdict == "kept" and case["traffic"] == "constant" and ratio > DEARER:
-            verdict = "dear"
+    if fixed_kept >= attainment + MARGIN:
+        verdict = "missed" if kept < attainment else "dear" if ratio > dearest else "kept"
     return {
-        **case,
-        "seed": seed,
         "mark": round(100.0 * kept, 3),
         "fixed": round(100.0 * fixed_kept, 3),
         "ratio": round(ratio, 4),
