@@ -38,6 +38,7 @@ from mark.traffic.traces.log_text import (
     W3cLog,
     text_format,
 )
+from mark.traffic.traces.meanings import Kind, meaning_of
 from mark.traffic.traces.ordered import Ordered
 from mark.traffic.traces.overlaps import Overlaps, Repeats
 from mark.traffic.traces.partial import is_limit
@@ -60,6 +61,12 @@ _FIELD = re.compile(r'(?:^|\s)([A-Za-z_][\w.]*)[=:]"?(\d[\d.]*)"?(?=\s|$)')  # o
 _FIRST_LINES = 20  # that may hold comments on the file
 _LONGEST_LINE = 1 << 14  # bytes of a request
 _REPEATED = re.compile(rb"message repeated (\d+) times: \[")  # by rsyslog
+_LINES = rb"(?:messages|lines|entries|requests|records|events|logs)"
+_GONE = rb"(?:suppressed|dropped|omitted|skipped|discarded|lost)"
+_LEFT_OUT = re.compile(  # lines that a logger counts instead of writing them
+    rb"(?i)\b(?:(?:message|line)s? repeated \d+ times|suppressed\W{1,3}[1-9]\d*\b|\d+ more "
+    + rb"%b|%b [1-9]\d* (?:\w+ )?%b|[1-9]\d* (?:\w+ )?%b (?:were )?%b)" % (_LINES, _GONE, _LINES, _LINES, _GONE)
+)
 _PAIRS = 1 << 20  # bytes of a file that show whether each request has two lines
 _SECOND_US = 1_000_000
 # Prefixes of Kubernetes' node logs and of docker compose.
@@ -117,9 +124,15 @@ def _refuse_sample(log: LogFile, first: bytes) -> None:
         fields = (
             _FIELD.findall(line.decode("utf-8", "replace")) if is_request and isinstance(log.lines, TextLog) else ()
         )
-        if (odd := next((f"{key}={value}" for key, value in fields if sample_of(key, value)), None)) is not None:
+        several = (f"{key}={value}" for key, value in fields if sample_of(key, value) or _counts(key, value))
+        if (odd := next(several, None)) is not None:
             what = "a line stands for several requests: `log_filter` line=* counts the lines, and `scale` more"
             raise BadInput(what, f"{log.path} line {number}", odd)
+
+
+def _counts(key: str, value: str) -> bool:
+    """Return whether a field of a line counts requests, and not one."""
+    return value.isdigit() and int(value) != 1 and (key == "n" or meaning_of(key).kind in (Kind.REQUESTS, Kind.COUNT))
 
 
 def is_log(head: bytes, reading: LogReading) -> bool:
@@ -469,6 +482,9 @@ class _Log:
                 continue
             before = i < startup and i < _MOST_BEFORE and not REQUEST_LIKE.search(text)
             place = (file.path, line + i, shown(text))
+            if self.reading.log_filter is None and _LEFT_OUT.search(text):
+                what = f"the logger left lines out here: `log_filter` {_any_line(file.lines)} counts the others"
+                raise BadInput(what, f"{file.path} line {line + i}", shown(text)[:80])
             if before or NOTICE.match(text):
                 tally.notices += 1
                 tally.before += before

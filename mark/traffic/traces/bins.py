@@ -9,7 +9,7 @@ import numpy as np
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.traffic.traces.meanings import Unit
-from mark.traffic.traces.series import REACH, lengths_of
+from mark.traffic.traces.series import REACH, lengths_of, months_of
 from mark.traffic.traces.times import shown
 from mark.traffic.traces.trace import step_shown
 
@@ -168,7 +168,7 @@ def _widths(starts: FloatArray, counts: FloatArray | None, least: float, where: 
         if counts is not None:
             short = np.median(counts[:-1][~long])
             more = float(np.median(counts[begin:last]) / short) if short > 0.0 else np.inf
-            if few and not factor / 2.0 < more < np.inf:
+            if few and not factor / 2.0 < more < np.inf and months_of(starts[begin : last + 1]) is None:
                 continue
             if few or not factor / 2.0 < more < factor * 2.0:
                 apart = step_shown(float(steps[begin]))

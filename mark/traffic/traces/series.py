@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Load
@@ -43,12 +44,18 @@ def lengths_of(starts_s: FloatArray, bin_s: float) -> FloatArray:
 
     Such rows have the length of their own month. `starts_s` are Unix seconds, or from an unknown start.
     """
-    dates = (starts_s + DAY_S / 2.0).astype("datetime64[s]")  # a zone's midnight is half a day away at most
-    months = dates.astype("datetime64[M]")
-    if bin_s < _LEAST_MONTH_S or np.any(dates.astype("datetime64[D]") != months):
+    months = months_of(starts_s)
+    if bin_s < _LEAST_MONTH_S or months is None:
         return np.full(len(starts_s), bin_s)
     ends = months + np.diff(months.astype(np.int64)).min()
     return np.asarray(DAY_S * (ends.astype("datetime64[D]") - months.astype("datetime64[D]")).astype(np.float64))
+
+
+def months_of(starts_s: FloatArray) -> NDArray[np.datetime64] | None:
+    """Return the months that these moments begin; None if one of them begins no month."""
+    dates = (starts_s + DAY_S / 2.0).astype("datetime64[s]")  # a zone's midnight is half a day away at most
+    months = dates.astype("datetime64[M]")
+    return None if np.any(dates.astype("datetime64[D]") != months) else months
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -10,7 +10,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mark.traffic.traces.cells import is_missing, plain_numbers
+import numpy as np
+
+from mark.traffic.traces.cells import is_missing, plain_numbers, read_numbers
 from mark.traffic.traces.meanings import COUNTER, RATES, ROW, Kind, Meaning, meaning_of
 
 Statement = tuple[str, str]  # a key, empty for free text, and its value
@@ -35,16 +37,18 @@ CUMULATIVE = re.compile(r"(?:aggregation_temporality_)?cumulative", re.IGNORECAS
 _DELTA = re.compile(r"(?:aggregation_temporality_)?delta", re.IGNORECASE)
 _GAUGES = frozenset(["gauge", "histogram", "summary", "distribution", "percentage", "percent", "duration"])
 _SAMPLE = re.compile(
-    r"(?:item|sample)count|weight|repeat(?:s|ed|count)?|batch(?:size|len(?:gth)?)?|(?:n|num(?:berof)?)(?:items|requests|samples)|(?:n|num(?:berof)?)?(?:inputs|instances|prompts)"
+    r"(?:item|sample)count|weight|repeat(?:s|ed|count)?|suppressed|dropped|batch(?:size|len(?:gth)?)?|(?:(?:micro|mini)?batch)?bsz?"
+    r"|(?:n|num(?:berof)?)(?:items|requests|samples)|(?:n|num(?:berof)?)?(?:inputs|instances|prompts)"
     r"|(?:\w*traces)?sampl(?:e|es|ed|ing)(?:rate|ratio|interval|factor|fraction|every|weight"
     r"|probability|percentage|percent)?"
 )
 # Fields of a request that list numbers, texts or objects of several requests.
 _LISTS = {
     dict: re.compile("requests|records|events|batch|calls|entries"),
-    str: re.compile("(?:request|record|event|message|trace)ids"),
+    str: re.compile("(?:request|req|record|event|message|trace|correlation)?ids?"),
     float: re.compile(r"\w*(?:latency|latencies|duration|elapsed)\w*"),
 }
+_BETWEEN_IDS, _HEX = re.compile(r"[;,|+/\s]+"), re.compile(r"[0-9a-fA-F]+")
 _NO_UNIT = frozenset(
     ["", "none", "count", "counts", "#", "number", "short", "1", "null", "events", "event", "n", "items", "locale"]
 )
@@ -233,7 +237,17 @@ def sample_of(name: str, value: object) -> bool:
         return (
             _LISTS[next((t for t in (dict, str) if isinstance(value[0], t)), float)].fullmatch(_plain(name)) is not None
         )
+    if isinstance(value, str) and _LISTS[str].fullmatch(_plain(name)):
+        return _are_ids(value)
     return not isinstance(value, list | bool) and _SAMPLE.fullmatch(_plain(name)) is not None and _is_sample(str(value))
+
+
+def _are_ids(text: str) -> bool:
+    """Return whether a text joins ids of one form, as `r1;r2` does; base64 and a number with commas are one id."""
+    parts = _BETWEEN_IDS.split(text.strip())
+    if len(parts) < 2 or read_numbers([text]) is not None or np.ptp([len(part) for part in parts]) > 2:
+        return False
+    return any(map(str.isdigit, parts[0])) and len({_HEX.sub("0", part) for part in parts}) == 1
 
 
 def is_statement(name: str, statements: Sequence[Statement]) -> bool:

@@ -26,6 +26,7 @@ from mark.traffic.traces.cells import COMMA, MEASURE, MIXED, POINT, NumberColumn
 from mark.traffic.traces.counts import trace_of_counts
 from mark.traffic.traces.exports import SERIES, Columns, Export, read_export
 from mark.traffic.traces.health_checks import refuse_checked_rows
+from mark.traffic.traces.log_text import UNTIMED
 from mark.traffic.traces.meanings import (
     COUNTER,
     RATES,
@@ -75,13 +76,14 @@ _LOG = frozenset(
         *("verb", "path", "uri", "url", "request", "request_uri", "cs-uri-stem", "endpoint", "route", "remote_addr"),
         *("client_ip", "c-ip", "ip", "client", "user_agent", "useragent", "referer", "referrer", "x-edge-location"),
         *("request_id", "trace_id", "traceid", "requestid", "bytes_sent", "sc-bytes", "body_bytes_sent", "protocol"),
+        *("dtime", "ttime"),  # of `ab -g`
     ]
 )
 # Columns of a program's own log: a level and a message.
 _LEVELS = frozenset(
     ["level", "lvl", "levelname", "loglevel", "log.level", "log_level", "severity", "severitytext", "priority"]
 )
-_MESSAGES = frozenset(["message", "msg", "event", "text", "log", "body", "textpayload", "content"])
+_MESSAGES = frozenset(["message", "msg", "event", "text", "log", "body", "textpayload", "content", "_raw", "@message"])
 _SPANS = frozenset(["span_id", "spanid", "span.id", "parentspanid", "parent_id"])  # a request has several
 _TAKEN = ("latency", "duration", "elapsed", "response", "took", "token", "bytes", "prompt", "request")  # of a request
 _HITS, _MISSES = re.compile("hits?", re.IGNORECASE), re.compile("miss", re.IGNORECASE)  # of a cache
@@ -338,8 +340,7 @@ class _Table:
 
     def _of_no_request(self, columns: Sequence[_Column]) -> list[_Column]:
         """Return columns of numbers that may be of anything, such as ratings, if no column is of a request."""
-        names = {name.strip().lower() for name in self.rows.columns}
-        if not self._export.named or names & _LOG or any(part in name for name in names for part in _TAKEN):
+        if not self._export.named or _are_of_requests(self.rows.columns):
             return []
         return [
             c for c in columns if c.name not in self._aside and not _NUMBERED.fullmatch(c.name.lower()) and not _ones(c)
@@ -489,7 +490,9 @@ class _Table:
         return all(len(set(map(str, values))) <= 1 for values in others)
 
     def _is_log(self) -> bool:
-        return len({name.strip().lower() for name in self.rows.columns} & _LOG) >= 2
+        return len({name.strip().lower() for name in self.rows.columns} & _LOG) >= 2 or _hold_requests(
+            self.rows.columns
+        )
 
     def _is_program_log(self, numbers: set[str]) -> bool:
         names = {name.strip().lower() for name in self.rows.columns}
@@ -499,8 +502,7 @@ class _Table:
             return has_words
         if names & _SPANS or (names & _LEVELS and names & _MESSAGES and not self._is_log()):
             return True
-        of_requests = names & _LOG or any(part in name for name in names for part in _TAKEN)
-        return has_words and not of_requests
+        return has_words and not _are_of_requests(self.rows.columns)
 
     def _no_counts(self, others: Sequence[_Column], regular: bool) -> BadInput:
         held = f" ({_names(others)})" if others else ""
@@ -699,6 +701,22 @@ class _Table:
 def _first_rows(columns: Columns) -> list[dict[str, object]]:
     first = {name: values[:_MOST_ROWS] for name, values in columns.items()}
     return [dict(zip(first, row, strict=True)) for row in zip(*first.values(), strict=True)]
+
+
+def _are_of_requests(columns: Columns) -> bool:
+    """Return whether a column is of a request, by its name or its lines."""
+    names = {name.strip().lower() for name in columns}
+    taken = any(part in name for name in names for part in _TAKEN)
+    return bool(names & _LOG) or taken or _hold_requests(columns)
+
+
+def _hold_requests(columns: Columns) -> bool:
+    """Return whether a column holds lines of an access log, as Splunk's `_raw` does."""
+    return any(
+        all(UNTIMED.search(str(cell).encode()) is not None for cell in cells[:_PEEK])
+        for name, cells in columns.items()
+        if name.strip().lower() in _MESSAGES
+    )
 
 
 def _total(counts: FloatArray) -> str | None:

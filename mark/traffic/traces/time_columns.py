@@ -104,6 +104,9 @@ def with_whole_times(columns: Columns) -> dict[str, tuple[Sequence[object], tupl
         numbers = [_whole(parts[unit][1]) for unit in units]
         dates = ["-".join(f"{part:02}" for part in row) for row in zip(*numbers, strict=True)]
         used = [parts[unit][0] for unit in units]
+    elif not days and parts.keys() == {"year"} and np.all(np.diff(years := parts["year"][1]) == 1.0) and len(years) > 1:
+        name = parts["year"][0]
+        return {**found, name: ([f"{year}-01" for year in _whole(years)], (name,))}
     else:
         return found
     if "hour" not in parts or ("day" not in parts and len(used) > 1):

@@ -170,6 +170,29 @@ READ: dict[str, tuple[str | bytes, float]] = {
         "quarter,rps\n2025-Q1,1.5\n2025-Q2,2.5\n2025-Q3,3.5\n",
         86_400 * (90 * 1.5 + 91 * 2.5 + 92 * 3.5),
     ),
+    "years": ("year,requests\n2023,400\n2024,300\n2025,500\n", 1200),
+    "ids of base64, of a path, or a number with commas": (
+        table(
+            "time,path,request_id,id",
+            lambda i: (
+                f'{at(i + (i % 3) / 9)},/p,{(f"aB{i}+9xZy/7Q", f"h/ab/{i:05}", f"{i:032x}/12")[i % 3]},"1,{i:03}"'
+            ),
+        ),
+        N,
+    ),
+    "Splunk's lines of requests": (
+        table(
+            '"_raw","_time"', lambda i: f'"10.0.0.{i % 9} - - ""GET /p HTTP/1.1"" 200 {i * i}",{T0 + 7 * i + i * i % 3}'
+        ),
+        N,
+    ),
+    "ab -g": (
+        table(
+            "starttime\tseconds\tctime\tdtime\tttime\twait",
+            lambda i: f"{at(i * i % 17, '%a %b %d %T %Y')}\t{T0 + 60 * (i * i % 17)}\t0\t{i}\t{i}\t{i}",
+        ),
+        N,
+    ),
     "year and month": (
         table("year,month,requests", lambda i: f"{2025 + (i + 10) // 12},{(i + 10) % 12 + 1},{COUNTS[i]}", 9),
         sum(COUNTS[:9]),
@@ -222,7 +245,7 @@ READ: dict[str, tuple[str | bytes, float]] = {
         24 * sum(COUNTS[:5]) + SUM,
     ),
     "a month without rows": (
-        "date,requests\n2026-04-01,1003\n" + "".join(f"{at(1440 * i, '%Y-%m-%d')},{n}\n" for i, n in enumerate(COUNTS)),
+        "date,requests\n2026-04-02,1003\n" + "".join(f"{at(1440 * i, '%Y-%m-%d')},{n}\n" for i, n in enumerate(COUNTS)),
         1003 + SUM,
     ),
     "a comment on all requests": ("# sampling: 100 %\n" + values("requests", lambda i: str(COUNTS[i])), SUM),
@@ -661,6 +684,27 @@ REFUSED: dict[str, tuple[str, str]] = {
     "rows of batches": (
         "timestamp,batch_size,latency_ms\n" + "".join(f"{T0 + 7 * i + i % 3},{i % 8 + 1},{i % 13}\n" for i in range(N)),
         "a row stands for several requests",
+    ),
+    "rows of a short batch size": (
+        "timestamp,bs,latency_ms\n" + "".join(f"{T0 + 7 * i + i % 3},{i % 8 + 1},{i % 13}\n" for i in range(N)),
+        "a row stands for several requests",
+    ),
+    **{
+        f"ids of several requests joined by {sign!r}": (
+            "timestamp,path,request_id\n" + "".join(f"{T0 + 7 * i + i % 3},/p,r{i}{sign}r{i + 1}\n" for i in range(N)),
+            "a row stands for several requests",
+        )
+        for sign in (";", "|", " ", "/")
+    },
+    "months of small counts before days": (
+        "date,requests\n2026-03-01,900\n2026-04-01,950\n"
+        + "".join(f"2026-05-{i + 1:02},{COUNTS[i]}\n" for i in range(30)),
+        "are these rows longer",
+    ),
+    "years of cars": ("user,year\na,2019\nb,2017\nc,2021\n", "no column holds times"),
+    "an error's lines in Splunk's export": (
+        table('"_raw","_time"', lambda i: f'"upstream timed out, request: ""GET / HTTP/1.1""",{T0 + 7 * i + i % 3}'),
+        "a program's own log",
     ),
     "rows of several inputs": (
         "timestamp,path,num_inputs\n" + "".join(f"{T0 + 7 * i + i % 3},/p,{i % 8 + 1}\n" for i in range(N)),

@@ -321,7 +321,7 @@ REFUSED = {
             "".join(f"{clock(T0 + k, '%Y-%m-%dT%TZ')} method=POST path=/p status=200 {field}\n" for k in range(50)),
             "a line stands for several requests: .*`scale`",
         )
-        for field in ("batch_size=4", "sample_rate=0.1")
+        for field in ("batch_size=4", "sample_rate=0.1", "bs=4", "requests=12", "count=3", "n=2", "suppressed=12")
     },
     "a W3C log of a sample": (
         "#Remark: 1 in 10 requests\n" + W3C + "".join(map(iis, range(50))),
@@ -338,6 +338,7 @@ REFUSED = {
             "sampling": {"rate": 0.1},
             "latency_ms": [3, 4],
             "request_ids": ["a", "b"],
+            "request_id": "r1;r2;r3",
         }.items()
     },
     "a container without requests": (
@@ -774,3 +775,17 @@ def test_lines_that_syslog_repeated_ask(tmp_path: Path) -> None:
         open_trace(path)
     assert open_trace(path, log_filter=("line", "*")).rows == 130
     assert open_trace(path, log_filter=("line!", "*repeated*")).rows == 129
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("last message repeated 12 times", "suppressed: 12", "nginx: 17 similar lines omitted", "... 12 more lines"),
+        *("journal: Suppressed 55 messages from nginx.service", "imuxsock lost 120 messages due to rate-limiting"),
+    ],
+)
+def test_lines_that_a_logger_left_out_ask(tmp_path: Path, line: str) -> None:
+    path = written(tmp_path, "".join(map(combined, range(130))) + f"web {line}\n", "a.log")
+    with pytest.raises(BadInput, match=r"line 131: the logger left lines out here: `log_filter` line=\* counts"):
+        open_trace(path)
+    assert open_trace(path, log_filter=("line", "*")).rows == 130
