@@ -13,6 +13,7 @@ from mark.cli.output import write_file
 from mark.cli.reading import add_reading, as_options, reading
 from mark.config.new_service import new_service, new_service_of
 from mark.domain.errors import BadInput, MarkError
+from mark.models.registry_place import PREFIX, registered_profile
 from mark.profiling.table import load_profiles
 from mark.studies.report.check import check_file
 from mark.traffic.traces.reader import open_trace
@@ -34,7 +35,12 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     trace.add_argument("--trace", dest="trace_option", metavar="TRACE", help="the same, as an option")
     own = parser.add_argument_group("your own model")
     own.add_argument("--profile", metavar="FILE.csv", help="the file that `mark profile --out` wrote")
-    own.add_argument("--model", metavar="MODEL", help="which of the profile's models: module:Class, onnx:FILE, a name")
+    own.add_argument(
+        "--model",
+        metavar="MODEL",
+        help="which of the profile's models: module:Class, onnx:FILE, a name; or "
+        "registry:NAME@ALIAS, with the profile that it was registered with",
+    )
     own.add_argument("--slo-ms", type=above_zero, metavar="MS", help="your promise: an answer within this time")
     add_reading(parser.add_argument_group("how the traffic is read"))
     parser.add_argument("--out", metavar="FILE", help="default: NAME.toml")
@@ -64,14 +70,24 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _text(args: argparse.Namespace, folder: Path) -> str:
+    if args.model is not None and args.model.startswith(PREFIX):
+        if args.profile is not None:
+            raise BadInput("a model of a registry has its own profile", "--profile", args.profile)
+        file, model = registered_profile(args.model, folder)
+        return new_service_of(args.name, load_profiles(str(file)), str(file), _promise(args), model, args.model)
     if args.profile is None:
         if args.model is not None:
             how = f"mark profile {args.model} --instance TYPE --out profile.csv"
+            how = f"--model {PREFIX}{args.model}" if "@" in args.model else how
             raise BadInput(
-                f"needs --profile, measured on the instances that you would rent: {how}", "--model", args.model
+                f"needs a profile, measured on the instances that you would rent: {how}", "--model", args.model
             )
         return new_service(args.name, args.slo_ms)
     profiles = load_profiles(args.profile)
+    return new_service_of(args.name, profiles, os.path.relpath(args.profile, folder), _promise(args), args.model)
+
+
+def _promise(args: argparse.Namespace) -> float:
     if args.slo_ms is None:
-        raise BadInput("is needed with --profile: the time within which you promise an answer", "slo_ms")
-    return new_service_of(args.name, profiles, os.path.relpath(args.profile, folder), args.slo_ms, args.model)
+        raise BadInput("is needed for a model of your own: the time within which you promise an answer", "slo_ms")
+    return float(args.slo_ms)

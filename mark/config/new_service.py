@@ -39,12 +39,18 @@ def new_service(name: str, slo_ms: float | None = None) -> str:
 
 
 def new_service_of(
-    name: str, profiles: Mapping[str, Mapping[str, Profile]], profile_file: str, slo_ms: float, model: str | None = None
+    name: str,
+    profiles: Mapping[str, Mapping[str, Profile]],
+    profile_file: str,
+    slo_ms: float,
+    model: str | None = None,
+    registered: str | None = None,
 ) -> str:
     """Return a commented service file of a profiled model that may buy the measured types and promises `slo_ms`.
 
-    `profiles` are the content of `profile_file`, whose name goes into the text. Raises BadInput if the profile lacks
-    the model, has several without a given `model`, or only types that are not sold.
+    `profiles` are the content of `profile_file`, whose name goes into the text, unless the model is `registered` under
+    a reference, which goes into the text then. Raises BadInput if the profile lacks the model, has several without a
+    given `model`, or only types that are not sold.
     """
     check_name(name, "service name")
     if model is None and len(profiles) > 1:
@@ -73,15 +79,15 @@ def new_service_of(
         shipped_text(SERVICE_NAMES[0]),
         {
             "name": name,
-            "model": found,
+            "model": registered or found,
             "slo_ms": slo_ms,
-            "profile": profile_file,
+            **({} if registered else {"profile": profile_file}),
             "instances": types,
             "function": chosen[0] if len(chosen) == 1 else chosen,
         },
     )
     first = text.split("\n", 1)[0]
-    text = text.replace(first, f"# {name}: {found} as measured in {profile_file}.", 1)
+    text = text.replace(first, f"# {name}: {found} as measured in {'its registry' if registered else profile_file}.", 1)
     return _with_spot(text.replace('"c7i.xlarge"', json.dumps(types[0])))
 
 

@@ -13,7 +13,7 @@ from mark.domain.errors import BadInput
 from mark.domain.service import ServiceConfig, Version
 from mark.models.registry import ObjectStore, Registry
 from mark.models.registry_folder import FolderObjects
-from mark.models.registry_unpacked import FILES, cache_folder, check, unpack
+from mark.models.registry_unpacked import FILES, cache_folder, check, profile_in, unpack
 from mark.models.registry_unpacked import PREFIX as UNPACKED
 
 PREFIX = "registry:"
@@ -72,6 +72,18 @@ def located(reference: str, registry: Callable[[], Registry] | None = None, *, b
         return reference
     folder, _ = _unpacked(reference, open_registry(beside=beside) if registry is None else registry(), "model")
     return f"{UNPACKED}{folder}"
+
+
+def registered_profile(reference: str, beside: Path) -> tuple[Path, str]:
+    """Return the profile file of a `registry:` reference's version, and the name of the model in it. Raises BadInput.
+
+    `beside` is the folder of the service file, where a registry without a place of its own is looked for.
+    """
+    folder, _ = _unpacked(reference, open_registry(beside=beside), "model", files=False)
+    if (found := profile_in(folder)) is None:
+        what = "was registered without a profile: `mark models register` keeps one with --profile"
+        raise BadInput(what, "model", reference)
+    return found
 
 
 def model_hashes(reference: str, search: Path) -> frozenset[str]:

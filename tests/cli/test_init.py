@@ -45,6 +45,19 @@ def test_a_profile_elsewhere_is_found_from_the_file(folder: Path, capsys: Captur
     assert main(["check", "services/c.toml"]) == 0
 
 
+def test_a_registered_model_brings_its_profile(folder: Path, capsys: Captured) -> None:
+    Path("credit.py").write_text("import mark\nclass Credit(mark.Model): ...\n")
+    kept = ["--files", "credit.py", "--no-load", "--alias", "production"]
+    given = ["--model", "registry:credit@production", "--slo-ms", "100"]
+    assert main(["models", "register", "credit:Credit", "--name", "credit", *kept]) == 0
+    assert main(["init", "credit", *given]) == 2
+    assert "registered without a profile: `mark models register` keeps one" in capsys.readouterr().err
+    assert main(["models", "register", "credit:Credit", "--name", "credit", "--profile", "credit.csv", *kept]) == 0
+    assert main(["init", "credit", *given]) == 0
+    assert 'model = "registry:credit@production"' in Path("credit.toml").read_text()
+    assert "can buy c7i.large" in capsys.readouterr().out
+
+
 def test_how_the_traffic_was_read_is_in_the_next_command(folder: Path, capsys: Captured) -> None:
     Path("my log.csv").write_text("when,hits,errors\n0,60,1\n60,120,2\n120,90,1\n")
     columns = ["--time-column", "when", "--count-column", "hits"]
@@ -57,9 +70,12 @@ def test_how_the_traffic_was_read_is_in_the_next_command(folder: Path, capsys: C
     ("given", "message"),
     [
         (["--model", "credit:Credit"], "mark profile credit:Credit --instance TYPE --out profile.csv"),
-        (["--profile", "credit.csv"], "--slo-ms: is needed with --profile"),
+        (["--profile", "credit.csv"], "--slo-ms: is needed for a model of your own"),
         (["--profile", "nowhere.csv"], "nowhere.csv"),
         (["--trace", "nowhere.log"], "nowhere.log"),
+        (["--model", "credit@production"], "--model registry:credit@production"),
+        (["--model", "registry:credit@production"], "no such model: credit"),
+        (["--model", "registry:credit@production", "--profile", "credit.csv"], "has its own profile"),
         (["--slo-ms", "0"], "above zero"),
     ],
 )
