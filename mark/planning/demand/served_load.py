@@ -42,6 +42,7 @@ _WINDOW_S = 5.0
 _GRID = 48  # levels of load at which savings are computed; linear between
 _SLOWER = 2.0  # a tail falls at most so many times more slowly than the forecast's highest quantiles
 _NEARLY_NONE = 1e-4  # share of late requests that justifies no instance
+_UNCERTAIN = 3.0  # standard errors of a counted share
 _FAR = 40.0  # exponents beyond this are lost in rounding
 _FACTORIALS = tuple(float(math.factorial(n)) for n in range(11, 0, -1))
 
@@ -207,7 +208,8 @@ def cheapest_lasting(resolved: ResolvedService, offers: Sequence[int]) -> int:
     are any.
     """
     usd_per_request = (
-        (resolved.offers[i].usd_per_s / resolved.candidates[i].capacity_rps, i) for i in lasting(resolved, offers)
+        (resolved.offers[i].usd_per_hour_at(1.0) / resolved.candidates[i].capacity_rps, i)
+        for i in lasting(resolved, offers)
     )
     return min(usd_per_request)[1]
 
@@ -501,9 +503,12 @@ def served_load(forecast: Forecast, lateness: Lateness, steps: int = HORIZON) ->
 def _served_by_count(believed: BelievedLoad, shares: LateShares, unit_rps: float) -> ServedLoad:
     """Tabulate whole instances of the reference type, while more help; a level is several if there are many."""
     demand, weights = believed.demand(believed.mean_rps.shape[1])
-    # Count up to the fleet where queues add next to nothing to the requests that are late by their service times alone.
-    enough = shares.least_late + _NEARLY_NONE
-    most = shares.least_instances(float(demand.max()), enough) or 1
+    # Count up to the fleet that serves all but the requests that are late by their service times alone: where functions
+    # answer in time, next to nothing is late on the smallest. A counted share is uncertain, and no fleet reaches the
+    # lowest of many.
+    unserved = shares.unserved
+    more = max(_NEARLY_NONE, _UNCERTAIN * shares.error(unserved.least_late))
+    most = unserved.least_instances(float(demand.max()), unserved.least_late + more) or 1
     each = max(1, math.ceil((most + 1) / _GRID))
     instances = np.arange(0, most + each + 1, each, dtype=np.float64)
     total = _sums(demand, weights)

@@ -240,6 +240,30 @@ def test_late_load_is_that_of_the_table(without: float) -> None:
     np.testing.assert_array_equal(lateness.late_rps(of_rps, 4.0 * instances), expected)
 
 
+def counted(late: FloatArray, calls: FloatArray) -> Lateness:
+    """Return the lateness of fleets of 1 to 64 instances of 4 requests/s each, beside functions in time."""
+    sizes, loads_rps = np.array([1, 2, 4, 8, 16, 32, 64]), np.geomspace(0.04, 6.0, 30)
+    late, calls = np.broadcast_to(late, (7, 30)).copy(), np.broadcast_to(calls, (7, 30)).copy()
+    shares = LateShares(sizes, loads_rps, late, calls, 1.0 + late, 0.1, 20_000, late_without=0.0, calls_without=1.0)
+    return Lateness(0.1, shares, 4.0)
+
+
+def test_fleets_are_counted_up_to_the_one_that_functions_leave() -> None:
+    """Where functions answer in time next to nothing is late on one instance, but nearly everything is a call."""
+    calls = np.where(np.geomspace(0.04, 6.0, 30) < 3.0, 0.0, 0.3)
+    saved = served_load(forecast(200.0), counted(np.array(0.0), calls))
+    assert saved.called is not None
+    assert saved.called[-1, 1] == pytest.approx(0.0, abs=1e-6)
+    assert (len(saved.served) - 1) * saved.spacing_rps >= 4.0 * 200.0 / 3.0
+
+
+def test_chance_in_a_counted_share_adds_no_fleets() -> None:
+    """Of many sizes one seems to be the best by chance. Fleets up to that one would share the levels of the table."""
+    late = 0.02 + np.array([0.0, 2e-4, 3e-4, 1e-4, 2e-4, 1e-4, -9e-4])[:, None]
+    saved = served_load(forecast(2.0), counted(late, np.array(0.0)))
+    assert saved.spacing_rps == 4.0
+
+
 def test_the_slowest_offer_says_how_long_a_request_may_wait() -> None:
     of = resolved(sold("small", 0.2), sold("quick", 0.5), latencies_ms={"small": 100.0, "quick": 20.0})
     assert longest_wait_s(of, range(len(of.offers))) == pytest.approx(0.5)
