@@ -10,13 +10,16 @@ A request that just missed a batch may wait for it to end before its own starts,
 T_b) <= RT. W_b may be reduced to meet it; at W = 0 it reads 2 T_b <= RT. b = 1 needs no window, only T_1 <= RT.
 
 A window may also close with fewer requests. Where a profile measured such a batch slower than b, as noise may, the
-window leaves time for the slowest size up to b. Otherwise a bouncer would refuse the first request of every batch.
+window leaves time for the slowest size up to b. Otherwise a bouncer would refuse the first request of every batch. If
+service times scatter, W leaves time for the quantile SL_min of T_b, because with the mean half of all full batches
+would be late.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 
@@ -59,7 +62,8 @@ def candidate(profile: Profile, slo: Slo, batching: str = "work-conserving", spe
         no_slower = row.batch * n_s >= n_batch * batch_s * (1.0 - 1e-12)
         if row.batch > 1 and 2.0 * batch_s <= limit_s and no_slower:
             window_s = _window_s(row, batch_s, one_s, limit_s - _EPSILON_S, batching)
-            n_batch, n_s, w_s = row.batch, batch_s, max(0.0, min(window_s, limit_s - _EPSILON_S - slowest_s))
+            left_s = limit_s - _EPSILON_S - _longest(row, slo.attainment) * slowest_s
+            n_batch, n_s, w_s = row.batch, batch_s, max(0.0, min(window_s, left_s))
     return _candidate(profile, n_batch, w_s, speed)
 
 
@@ -81,6 +85,12 @@ def _window_s(row: ProfileRow, batch_s: float, one_s: float, limit_s: float, bat
         # Reduce a measured window too, if RT_max leaves less time.
         return max(0.0, min(row.w_batch_ms / 1e3, limit_s - batch_s))
     return max(0.0, min(limit_s, row.batch * one_s) - batch_s) if batching == "paper" else 0.0
+
+
+def _longest(row: ProfileRow, share: float) -> float:
+    """Return the time within which a `share` of a row's batches end, as a multiple of the mean; at least 1."""
+    sigma = sigma_of(row)
+    return max(1.0, math.exp(NormalDist().inv_cdf(share) * sigma - 0.5 * sigma * sigma))
 
 
 def _candidate(profile: Profile, n_batch: int, w_s: float, speed: float) -> Candidate:

@@ -103,6 +103,14 @@ def test_window_leaves_time_for_a_small_batch_that_was_measured_slower() -> None
     assert able(candidate(measured, slo(100))).policy.w_batch_s == pytest.approx(0.07, abs=1e-6)
 
 
+def test_window_leaves_time_for_the_tail_of_a_full_batch() -> None:
+    """With the mean, half of all full batches would be late: 0.1 s x exp(2.054 x 0.1814 - 0.1814^2 / 2) at 98 %."""
+    scattered = Profile("m", "x", (ProfileRow(1, 60.0, p99_ms=90.0), ProfileRow(4, 100.0, p99_ms=150.0)))
+    certain = Profile("m", "x", (ProfileRow(1, 60.0), ProfileRow(4, 100.0)))
+    assert able(candidate(certain, slo(220), "paper")).policy.w_batch_s == pytest.approx(0.12)
+    assert able(candidate(scattered, slo(220), "paper")).policy.w_batch_s == pytest.approx(0.22 - 0.14277, abs=1e-5)
+
+
 def test_workers_multiply_capacity_and_speed_divides_times() -> None:
     found = able(candidate(profile((1, 100), workers=3), slo(600), speed=0.5))
     assert found.service_s.tolist() == [0.0, 0.2]
