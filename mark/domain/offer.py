@@ -118,6 +118,18 @@ class Offer:
     def usd_per_s(self) -> float:
         return self.usd_per_hour / 3600.0
 
+    @property
+    def unlimited(self) -> bool:
+        """Whether it is a burstable that goes on at full speed, at a price, when its CPU credits are spent."""
+        return self.credits is not None and self.credits.surplus_usd_per_vcpu_hour is not None
+
+    def usd_per_hour_at(self, busy: float) -> float:
+        """Return the $/h, surplus credits included, if its vCPUs are busy for this share of the time."""
+        if self.credits is None or self.credits.surplus_usd_per_vcpu_hour is None:
+            return self.usd_per_hour
+        surplus_vcpus = max(0.0, busy * self.vcpu - self.credits.credits_per_hour / 60.0)
+        return self.usd_per_hour + surplus_vcpus * self.credits.surplus_usd_per_vcpu_hour
+
 
 def instance_of(offer_name: str) -> str:
     """Return the instance type of an offer: `c5.large` for `c5.large/spot/us-east-1a`."""

@@ -98,10 +98,10 @@ def planned_usd(resolved: ResolvedService, held: Mapping[str, int]) -> float:
     pairs = list(zip(resolved.offers, resolved.candidates, strict=True))
     capacity_rps = sum(held.get(offer.name, 0) * one.capacity_rps for offer, one in pairs)
     if capacity_rps > 0.0:
-        return sum(held.get(offer.name, 0) * offer.usd_per_s for offer, _ in pairs) / capacity_rps
+        return sum(held.get(offer.name, 0) * offer.usd_per_hour_at(1.0) for offer, _ in pairs) / 3600.0 / capacity_rps
     if pairs:
         at = cheapest_lasting(resolved, buyable(resolved))
-        return resolved.offers[at].usd_per_s / resolved.candidates[at].capacity_rps
+        return resolved.offers[at].usd_per_hour_at(1.0) / 3600.0 / resolved.candidates[at].capacity_rps
     return 0.0 if resolved.function is None else resolved.function.usd_per_request
 
 

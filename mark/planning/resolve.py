@@ -126,9 +126,12 @@ def affordable(resolved: ResolvedService) -> ResolvedService:
 
 
 def buyable(resolved: ResolvedService) -> tuple[int, ...]:
-    """Return the offers that carry the load, in name order: burstables, otherwise standbys, only if no others exist."""
+    """Return the offers that carry the load, in name order.
+
+    Burstables in standard mode, otherwise standbys, are among them only if there are no others.
+    """
     order = sorted(range(len(resolved.offers)), key=lambda i: resolved.offers[i].name)
-    steady = tuple(i for i in order if resolved.offers[i].market is not Market.BURSTABLE)
+    steady = tuple(i for i in order if resolved.offers[i].credits is None or resolved.offers[i].unlimited)
     return steady or tuple(order)
 
 
@@ -160,7 +163,7 @@ def _candidate(service: ServiceConfig, of_model: Mapping[str, Profile], instance
     profile = profile_of(of_model, instance)
     if profile is None:
         return f"no profile of {service.model}"
-    # A burstable is planned at full speed; running out of credits is the cloud's affair.
+    # A burstable is planned at full speed. In standard mode planners drain it before its credits end.
     found = candidate(profile, service.slo, service.batching)
     if isinstance(found, str):
         return found

@@ -97,7 +97,10 @@ def neutral_usd(resolved: ResolvedService, offers: tuple[int, ...]) -> float:
     any.
     """
     usd_per_request = min(
-        (resolved.offers[i].usd_per_s / resolved.candidates[i].capacity_rps for i in lasting(resolved, offers)),
+        (
+            resolved.offers[i].usd_per_hour_at(1.0) / 3600.0 / resolved.candidates[i].capacity_rps
+            for i in lasting(resolved, offers)
+        ),
         default=0.0,
     )
     return NEUTRAL * usd_per_request / (1.0 - resolved.slo.attainment)
@@ -105,7 +108,9 @@ def neutral_usd(resolved: ResolvedService, offers: tuple[int, ...]) -> float:
 
 def lasting(resolved: ResolvedService, offers: Sequence[int]) -> list[int]:
     """Return those of `offers`, by index, that are never taken back; all if there are none."""
-    return [i for i in offers if resolved.offers[i].market not in (Market.SPOT, Market.BURSTABLE)] or list(offers)
+    taken_back = (Market.SPOT, Market.BURSTABLE)
+    found = [i for i in offers if resolved.offers[i].unlimited or resolved.offers[i].market not in taken_back]
+    return found or list(offers)
 
 
 def shed_usd(resolved: ResolvedService, miss_usd: float) -> float:

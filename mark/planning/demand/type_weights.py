@@ -60,13 +60,19 @@ class TypeWeights:
         """Return the requests/s of an instance of each candidate beside the others at a load: (candidates,)."""
         if not self._known or load_rps <= 0.0:
             return self._usual_rps
-        needed = np.array([_needed(load_rps, *each) for each in self._types])
+        needed = self.needed(load_rps)
         least = _needed(load_rps, *self._reference)
         weights = np.asarray(least / needed)
         if least == 1.0:
             served = [self._served(each, n, load_rps) for each, n in zip(self._shares, needed, strict=True)]
             weights = np.maximum(weights, served)
         return self._unit_rps * weights
+
+    def needed(self, load_rps: float) -> FloatArray:
+        """Return how many instances of each candidate alone carry a load, at least one: (candidates,)."""
+        if not self._known or load_rps <= 0.0:
+            return np.maximum(1.0, load_rps / self._usual_rps)
+        return np.array([_needed(load_rps, *each) for each in self._types])
 
     def holds_rps(self, counts: Sequence[int] | IntArray) -> float:
         """Return the load up to which a fleet, counted by candidate, answers at most `late_share` late; calls in time

@@ -188,8 +188,14 @@ class Pools:
         """Return instances by pool, from instances by offer name."""
         return np.array([sum(live.get(self.names[i], 0) for i in m) for m in self.members], dtype=np.int64)
 
-    def terms(self, beliefs: Mapping[str, Belief], now_s: float, usd_per_overflow: float) -> SpotTerms:
-        """Price each offer with its interruptions, and decide which are available.
+    def terms(
+        self,
+        beliefs: Mapping[str, Belief],
+        now_s: float,
+        usd_per_overflow: float,
+        more_usd_per_hour: FloatArray | None = None,
+    ) -> SpotTerms:
+        """Price each offer with its interruptions and `more_usd_per_hour` (offers,), and decide which are available.
 
         An interruption costs its share of replacing the instances lost together, and the boot of the instance bought
         when spot returns. Spot that is expected to be dearer than the same type on demand counts as unavailable. In a
@@ -201,7 +207,7 @@ class Pools:
         priors = [market.rate_per_hour(o.interruptions_per_hour) for o in self.offers]
         rate = np.array([b.rate_per_hour(prior) for b, prior in zip(known, priors, strict=True)])
         rate = np.where(self._is_spot, rate, 0.0)
-        usd = self._usd_per_hour.copy()
+        usd = self._usd_per_hour.copy() if more_usd_per_hour is None else self._usd_per_hour + more_usd_per_hour
         for i in np.flatnonzero(rate):
             usd[i] += rate[i] * self._interruption_usd(int(i), usd_per_overflow)
         put_off = np.array([now_s < b.until_s for b in known], dtype=np.bool_)
@@ -324,8 +330,7 @@ def planned_standbys(
     covered_rps = sum(rps for rps, _ in worth_it)
     count = math.ceil(covered_rps / capacity_rps - 1e-9)
     rate = max((rate for _, rate in worth_it), default=0.0)
-    if offer.credits is not None and offer.credits.surplus_usd_per_vcpu_hour is None:
-        count = min(count, math.floor(LAUNCH_CREDIT_STARTS_PER_DAY / (1.0 + 24.0 * rate)))
+    count = min(count, math.floor(LAUNCH_CREDIT_STARTS_PER_DAY / (1.0 + 24.0 * rate)))
     if disk_usd_per_hour <= boot_usd(offer):
         count = max(count, there.get(offer.name, 0))
     if count == 0:

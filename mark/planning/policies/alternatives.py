@@ -26,7 +26,7 @@ from mark.planning.demand.slo_budget import neutral_usd, shed_usd
 from mark.planning.demand.type_weights import TypeWeights
 from mark.planning.market.spot import Pools, boot_usd
 from mark.planning.planner import PlanningContext
-from mark.planning.policies.burstable import carrier
+from mark.planning.policies.burstable import carrier, surplus_usd_per_hour
 from mark.planning.resolve import buyable
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -138,7 +138,8 @@ class _Scales:
         usd_per_miss = neutral_usd(resolved, steady) if plan.usd_per_miss is None else plan.usd_per_miss
         price, self._saved = at_price(resolved, lateness, served_load(self._forecast, lateness), usd_per_miss)
         self._weights = TypeWeights.of(resolved, steady, candidates)
-        self._usable_rps = self._weights.at(self._saved.believed.likely_rps())
+        likely_rps = self._saved.believed.likely_rps()
+        self._usable_rps = self._weights.at(likely_rps)
         self._overflow_price, self._usd_per_overflow = price, price.usd
         # The worth of a request to a fleet: a call, or, beyond the functions' limit, a refusal.
         self._worths_usd = (price.usd,) if math.isinf(price.capped_rps) else (price.usd, price.refused_usd)
@@ -148,7 +149,11 @@ class _Scales:
         self._most_served = float(self._saved.load[-1] if counted else self._saved.served[-1, -1])
         # An interruption costs a call or a miss at its neutral price; a fleet's misses have the plan's price.
         pools = Pools(self._offers, list(self._usable_rps))
-        terms = pools.terms(context.beliefs, context.now_s, shed_usd(resolved, neutral_usd(resolved, steady)))
+        mean_rps = float(self._saved.load[-1]) / self._saved.steps
+        needed = np.maximum(self._weights.needed(likely_rps), resolved.service.min_instances)
+        surplus = surplus_usd_per_hour(self._offers, candidates, mean_rps, needed)
+        lost_usd = shed_usd(resolved, neutral_usd(resolved, steady))
+        terms = pools.terms(context.beliefs, context.now_s, lost_usd, surplus)
         self._functions_in_time = resolved.functions_in_time
         self._usd_per_step = terms.offer_usd_per_hour * STEP_S / 3600.0
         # Only the planner knows how many burstables may be started, so they are left out.

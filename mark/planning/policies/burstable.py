@@ -15,7 +15,10 @@ may be made at t, never more than a day allows. So (STARTS_PER_DAY - RESERVE) li
 if that pays (2.3 t2.medium), and `RESERVE` more of them meet a surge after a time of little load.
 
 Where spot is sold burstables are standbys only: a request costs as little on spot, and each start may bridge an
-interruption. Types that go on at a price without credits (unlimited mode) get none at the launch and carry nothing.
+interruption.
+
+Types in unlimited mode (t3, t4g) go on at full speed without credits. They are bought like other types, at their price
+and that of the surplus credits that the load takes (`surplus_usd_per_hour`).
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from mark.domain.arrays import FloatArray
 from mark.domain.ec2_limits import LAUNCH_CREDIT_STARTS_PER_DAY as STARTS_PER_DAY
 from mark.domain.fleet import Fleet, Phase
 from mark.domain.offer import Market, Offer
+from mark.domain.profile import Candidate
 from mark.domain.service import ResolvedService
 from mark.domain.time import DAY_S, STEP_S
 from mark.planning.market.spot import boot_usd
@@ -72,6 +76,23 @@ def life_s(offer: Offer) -> float:
     return 60.0 * offer.credits.launch_credits / spent_per_minute(offer)
 
 
+def surplus_usd_per_hour(
+    offers: Sequence[Offer], candidates: Sequence[Candidate], load_rps: float, instances: FloatArray
+) -> FloatArray:
+    """Return the $/h of surplus credits of an instance of each offer if `instances` (offers,) of its kind, made whole,
+    share a load: (offers,).
+
+    Each request counts as a batch of its own, so that it takes at least as much of a vCPU as it will. Credits that were
+    earned before are not counted.
+    """
+    found = np.zeros(len(offers))
+    for i, (offer, candidate) in enumerate(zip(offers, candidates, strict=True)):
+        if offer.unlimited:
+            busy = load_rps * float(candidate.service_s[1]) / candidate.workers / math.ceil(instances[i] - 1e-9)
+            found[i] = offer.usd_per_hour_at(min(1.0, busy)) - offer.usd_per_hour
+    return found
+
+
 def carrier(resolved: ResolvedService) -> int | None:
     """Return the burstable (place in the resolved service's offers) that may carry load beside steady ones, if any.
 
@@ -79,19 +100,17 @@ def carrier(resolved: ResolvedService) -> int | None:
     request.
     """
     offers, candidates = resolved.offers, resolved.candidates
-    steady = [i for i in buyable(resolved) if offers[i].market is not Market.BURSTABLE]
+    steady = [i for i in buyable(resolved) if offers[i].credits is None or offers[i].unlimited]
     if not steady or any(offer.market is Market.SPOT for offer in offers):
         return None
-    usd_per_request = min(offers[i].usd_per_s / candidates[i].capacity_rps for i in steady)
+    usd_per_request = min(offers[i].usd_per_hour_at(1.0) / 3600.0 / candidates[i].capacity_rps for i in steady)
 
     def saved_usd(i: int) -> float:
         per_s = usd_per_request * candidates[i].capacity_rps - offers[i].usd_per_s
         return per_s * life_s(offers[i]) - boot_usd(offers[i])
 
     able = [
-        i
-        for i, offer in enumerate(offers)
-        if offer.credits is not None and offer.credits.surplus_usd_per_vcpu_hour is None and saved_usd(i) > 0.0
+        i for i, offer in enumerate(offers) if offer.credits is not None and not offer.unlimited and saved_usd(i) > 0.0
     ]
     return min(able, key=lambda i: (-saved_usd(i), offers[i].name), default=None)
 

@@ -39,7 +39,7 @@ from mark.planning.demand.type_weights import TypeWeights
 from mark.planning.market.own_boots import OwnBoots
 from mark.planning.market.spot import DISK_USD_PER_HOUR, Pools, SpotTerms, boot_usd, planned_standbys, within
 from mark.planning.planner import PlanningContext
-from mark.planning.policies.burstable import Burst, Lasting, Seen, carrier
+from mark.planning.policies.burstable import Burst, Lasting, Seen, carrier, surplus_usd_per_hour
 from mark.planning.policies.hindsight import FixedFleet, FixedFleets, PastCosts
 from mark.planning.resolve import buyable
 from mark.planning.solver.boot_law import absent, there, with_law
@@ -85,12 +85,13 @@ class ExpectedCostPolicy:
         self._pools = Pools([resolved.offers[i] for i in chosen], usable_rps)
         self._offers = tuple(self._pools.offers[i] for i in self._pools.first)
         self._usable_rps = np.array([usable_rps[i] for i in self._pools.first])
-        first = [resolved.candidates[chosen[i]] for i in self._pools.first]
-        self._weights = TypeWeights.of(resolved, self._steady, first)
+        self._pool = np.array([self._pools.pool_of[name] for name in self._pools.names], dtype=np.int64)
+        self._candidates = tuple(resolved.candidates[chosen[i]] for i in self._pools.first)
+        self._weights = TypeWeights.of(resolved, self._steady, self._candidates)
         self._alone: tuple[Lateness, ...] = ()
-        if self._lateness.shares is not None and all(c.late_shares is not None for c in first):
+        if self._lateness.shares is not None and all(c.late_shares is not None for c in self._candidates):
             patience_s = self._lateness.patience_s
-            self._alone = tuple(Lateness(patience_s, c.late_shares, c.capacity_rps) for c in first)
+            self._alone = tuple(Lateness(patience_s, c.late_shares, c.capacity_rps) for c in self._candidates)
         self._usd_per_step = np.array([offer.usd_per_s * STEP_S for offer in self._offers])
         self._launch_usd = np.array([boot_usd(offer) for offer in self._offers])
         self._boot_steps = np.array([math.ceil(o.boot.mean_s / STEP_S) for o in self._offers], dtype=np.int64)
@@ -152,9 +153,13 @@ class ExpectedCostPolicy:
             price, saved = at_price(self._resolved, self._lateness, saved, usd_per_miss)
             notes = confidence_notes(miss.confidence, self._resolved.slo)
         usd_per_overflow = price.usd
-        terms = self._pools.terms(context.beliefs, context.now_s, self._usd_per_overflow)
         # At a quiet minute's load one instance of any type suffices, so all types would seem equal, also for a burst.
-        usable_rps = self._weights.at(saved.believed.likely_rps())
+        likely_rps = saved.believed.likely_rps()
+        usable_rps = self._weights.at(likely_rps)
+        needed = np.maximum(self._weights.needed(likely_rps), self._resolved.service.min_instances)
+        mean_rps = float(saved.load[-1]) / saved.steps
+        surplus = surplus_usd_per_hour(self._offers, self._candidates, mean_rps, needed)[self._pool]
+        terms = self._pools.terms(context.beliefs, context.now_s, self._usd_per_overflow, surplus)
         counts, stay, solver = self._wanted(saved, usable_rps, running, terms, context, price, those, memory)
         why = f"the plan costs least over {saved.steps * STEP_S / 60.0:.0f} min, launches included"
         if self._fixed is not None:
@@ -220,7 +225,8 @@ class ExpectedCostPolicy:
     def _fixed_fleets(self) -> FixedFleets:
         service = self._resolved.service
         usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])
-        lasting = np.array([offer.market not in (Market.SPOT, Market.BURSTABLE) for offer in self._offers])
+        steady = [offer.credits is None or offer.unlimited for offer in self._offers]
+        lasting = np.array([offer.market is not Market.SPOT for offer in self._offers]) & np.array(steady)
         # 1e-9: a budget of exactly three instances must hold three.
         affordable = np.minimum(np.floor(service.max_usd_per_hour / usd_per_hour + 1e-9), service.max_instances)
         on_demand = np.array([offer.market is Market.ON_DEMAND for offer in self._offers])
@@ -441,7 +447,7 @@ class ExpectedCostPolicy:
         rates = {o.name: float(r) for o, r in zip(pools.offers, terms.interruptions_per_hour, strict=True)}
         planned = pools.spread(counts, context.fleet, terms)
         return planned_standbys(
-            [(o, c.capacity_rps) for o, c in sold if o.market is Market.BURSTABLE],
+            [(o, c.capacity_rps) for o, c in sold if o.market is Market.BURSTABLE and not o.unlimited],
             max((o.boot for o, _ in sold if o.market is Market.SPOT), key=lambda boot: boot.mean_s),
             [(n * spot[name], rates[name]) for name, n in planned.items() if name in spot],
             self._usd_per_overflow,

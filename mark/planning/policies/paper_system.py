@@ -91,7 +91,9 @@ class PaperSystem(ABC):
     replans = False
 
     def __init__(self, resolved: ResolvedService) -> None:
-        capacity_rps = {i: rate for i, rate in self.capacities(resolved, buyable(resolved)).items() if rate > 0.0}
+        offers = buyable(resolved)
+        steady = tuple(i for i in offers if resolved.offers[i].market is not Market.BURSTABLE) or offers
+        capacity_rps = {i: rate for i, rate in self.capacities(resolved, steady).items() if rate > 0.0}
         self._offers = tuple(resolved.offers[i] for i in capacity_rps)
         self._names = tuple(offer.name for offer in self._offers)
         self._capacity_rps = np.array(list(capacity_rps.values()), dtype=np.float64)

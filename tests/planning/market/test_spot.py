@@ -14,7 +14,7 @@ from mark.cloud.billing.meter import DISK_GIB, DISK_USD_PER_GIB_MONTH
 from mark.domain.backoff import OFFER
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S
 from mark.domain.fleet import Fleet, Instance, Phase
-from mark.domain.offer import BurstCredits, Delay, Market, Offer
+from mark.domain.offer import Delay, Market, Offer
 from mark.domain.plan import Plan, Target
 from mark.planning.market.spot import (
     DISK_USD_PER_HOUR,
@@ -367,12 +367,9 @@ def test_standbys_stay_while_their_disks_are_cheap() -> None:
 
 
 def test_standbys_are_limited_by_daily_launch_credits() -> None:
-    """At one wave an hour each takes 25 of a day's 100 starts; a type that is billed for surplus has no limit."""
+    """At one wave an hour each takes 25 of a day's 100 starts."""
     assert standbys(1.0, rps=200.0) == 4
     assert standbys(1.0, rps=200.0, there={T2.name: 15}) == 15
-    unlimited = replace(T2, credits=BurstCredits(0.2, 24.0, 576.0, 0.0, surplus_usd_per_vcpu_hour=0.05))
-    (target,) = planned_standbys([(unlimited, 10.0)], BOOT, [(200.0, 1.0)], 2e-5, 0.0, {}, first=False)
-    assert target.count == 20
 
 
 def test_without_burstables_there_are_no_standbys() -> None:

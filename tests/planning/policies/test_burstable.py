@@ -26,6 +26,7 @@ from mark.planning.policies.burstable import (
     remember,
     shifted,
     starts_left,
+    surplus_usd_per_hour,
     worth_keeping,
 )
 from mark.planning.policies.expected_cost import ExpectedCostMemory, ExpectedCostPolicy
@@ -186,6 +187,43 @@ def test_which_burstable_carries() -> None:
     double = replace(T2, instance="double", usd_per_hour=0.1)
     both = resolved(T2, double, sold("steady", 0.2), latencies_ms={"t2": 100.0, "double": 50.0, "steady": 100.0})
     assert both.offers[carrier(both) or 0].instance == "double"
+
+
+def t3(usd_per_hour: float) -> Offer:
+    """Return a burstable in unlimited mode: 2 vCPUs, of which 0.4 are earned, and $0.05 for each vCPU-hour beyond."""
+    return replace(sold("t3", usd_per_hour, Market.BURSTABLE), credits=BurstCredits(0.2, 24.0, 576.0, 0.0, 0.05))
+
+
+@pytest.mark.parametrize(
+    ("rate_rps", "instances", "usd"), [(1.0, 1, 0.0), (2.0, 1, 0.0), (6.0, 1, 0.04), (20.0, 2, 0.08)]
+)
+def test_surplus_credits_cost_what_the_load_takes_beyond_the_baseline(
+    rate_rps: float, instances: int, usd: float
+) -> None:
+    """A request takes both vCPUs for 0.1 s: at 6 requests/s they are busy for 0.6 of the time, less the earned 0.2."""
+    of = resolved(t3(0.05), latencies_ms={"t3": 100.0})
+    found = surplus_usd_per_hour(of.offers, of.candidates, rate_rps, np.array([float(instances)]))
+    assert found == pytest.approx([usd])
+
+
+@pytest.mark.parametrize(("rate_rps", "chosen"), [(0.5, "t3/burstable"), (8.0, "steady/on-demand")])
+def test_unlimited_burstables_are_bought_where_surplus_credits_leave_them_cheaper(rate_rps: float, chosen: str) -> None:
+    """At 8 requests/s an instance costs 0.05 $/h and 0.06 $/h of credits, the steady one 0.09 $/h."""
+    of = resolved(t3(0.05), sold("steady", 0.09), latencies_ms={"t3": 100.0, "steady": 100.0})
+    plan, _ = ExpectedCostPolicy("mark", of).plan(
+        PlanningContext(0.0, of, Fleet(()), forecast(rate_rps, 0.05), first=True), None
+    )
+    assert [target.offer for target in plan.targets if target.count] == [chosen]
+
+
+def test_unlimited_burstables_do_not_stand_by() -> None:
+    """They carry load, and a plan that counted a resumed one twice would end it."""
+    of = resolved(t3(0.05), sold("spot", 0.03, Market.SPOT, "a"), latencies_ms={"t3": 100.0, "spot": 20.0})
+    assert set(buyable(of)) == {0, 1}
+    plan, _ = ExpectedCostPolicy("mark", of).plan(
+        PlanningContext(0.0, of, Fleet(()), forecast(100.0, 0.05), first=True), None
+    )
+    assert plan.standbys == ()
 
 
 def test_a_spent_one_is_not_planned_and_is_replaced() -> None:
