@@ -136,11 +136,15 @@ def buyable(resolved: ResolvedService) -> tuple[int, ...]:
 
 
 def committed_of(service: ServiceConfig, catalog: Catalog) -> tuple[dict[str, int], float]:
-    """Return committed instances by the on-demand offer that they cover (the first by name), and their total $/h."""
+    """Return committed instances by the offer that they cover (the first by name), and their total $/h.
+
+    That is an offer on demand or, of a burstable type, one in unlimited mode.
+    """
     counts: dict[str, int] = {}
     usd_per_hour = 0.0
     for one in service.committed:
-        sold = [o for o in catalog.offers if o.instance == one.instance and o.market is Market.ON_DEMAND]
+        of_type = [o for o in catalog.offers if o.instance == one.instance]
+        sold = [o for o in of_type if o.market is Market.ON_DEMAND or o.unlimited]
         if not sold:
             where = f"{service.source or service.name} [fleet.committed]"
             raise BadInput(f"{catalog.name} sells no such type on demand", where, one.instance)

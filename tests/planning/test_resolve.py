@@ -14,7 +14,7 @@ from mark.domain.offer import Catalog, Market
 from mark.domain.profile import Profile, ProfileRow
 from mark.domain.service import Commitment, ResolvedService, ServiceConfig, SloMonitorSettings
 from mark.domain.slo import Slo
-from mark.planning.resolve import affordable, choose_function, function_size, profile_of, resolve
+from mark.planning.resolve import affordable, choose_function, committed_of, function_size, profile_of, resolve
 from mark.profiling.table import load_profiles
 
 DAY = load_catalog("aws-2019")
@@ -205,6 +205,15 @@ def test_a_commitment_that_cannot_serve_is_paid_and_named() -> None:
     found = committing(Commitment("c5.9xlarge", 1, 1.0))
     assert found.committed_usd_per_hour == 1.0
     assert dict(found.skipped)["c5.9xlarge"] == "no profile of inception-v3; 1 committed, paid for nothing"
+
+
+def test_a_commitment_covers_a_burstable_in_unlimited_mode() -> None:
+    service, catalog = load_service("inception-v3"), load_catalog("aws-2026")
+    counts, usd_per_hour = committed_of(replace(service, committed=(Commitment("t3.large", 2),)), catalog)
+    assert counts == {"t3.large/burstable": 2}
+    assert usd_per_hour == pytest.approx(2 * 0.0832 * (1.0 - 0.338))
+    with pytest.raises(BadInput, match=r"sells no such type on demand: t2\.large"):
+        committed_of(replace(service, committed=(Commitment("t2.large", 2),)), catalog)
 
 
 def test_a_commitment_to_what_is_not_sold_is_bad_input() -> None:
