@@ -191,6 +191,10 @@ class ExpectedCostPolicy:
                 if counts @ usable_rps >= better.count * usable_rps[better.offer] * (1.0 - 1e-9):
                     notes = (*notes, self._held(better))
                     why = f"{better.count} {self._offers[better.offer].name} throughout would have cost less"
+        # Committed instances cost nothing more, and the program ends those that the forecast does not need.
+        committed = np.maximum(counts, np.where(terms.buyable, self._committed, 0))
+        if self._allowed(committed):
+            counts = committed
         if self._burst is not None:
             counts[self._burst.place] += stay
         least = self._least(forecast)

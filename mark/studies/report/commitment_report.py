@@ -38,7 +38,10 @@ def commitment_report(
     ]
     if committed:
         today = ", ".join(f"{count} {name}" for name, count in committed.items())
-        notes.append(f"counts include today's commitments: {today}")
+        notes.append(
+            f"counts include today's commitments: {today}; mark runs them all the time, so simulate without "
+            "[fleet.committed] to see how many pay"
+        )
     if length_s < _SHORT_S:
         notes.append(f"{duration(length_s)} is a short look at a year; simulate weeks before you commit")
     return Report(

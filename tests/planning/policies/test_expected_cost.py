@@ -174,9 +174,11 @@ def test_greedy_and_ilp_find_what_mark_finds() -> None:
 
 
 def test_committed_instances_come_first_and_cost_nothing_more() -> None:
-    """They run even for a load that functions would serve for less if the instances had to be paid."""
+    """All of them run, even for a load that functions would serve for less if the instances had to be paid."""
     of = replace(usual(), committed={SMALL: 2})
-    assert decided(of, Fleet(()), forecast(0.5)).counts == {SMALL: 1}
+    assert decided(of, Fleet(()), forecast(0.5)).counts == {SMALL: 2}
+    one = replace(of.service, max_instances=1)
+    assert decided(replace(of, service=one), Fleet(()), forecast(0.5)).counts == {SMALL: 1}
     assert decided(of, fleet({SMALL: 2}), forecast(100.0)).counts.get(SMALL, 0) >= 2
 
 
