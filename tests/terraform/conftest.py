@@ -22,7 +22,7 @@ from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
 from mark_infra.testbed.launch import command
 
 from mark.domain.errors import MarkError
-from tests.terraform.mocked_site import APPLIED, MockedSite, Step
+from tests.terraform.mocked_site import MockedSite, Step
 
 ROOT = Path(__file__).parents[2]
 MODULES = ROOT / "terraform"
@@ -133,12 +133,12 @@ def mocked(terraform: Terraform, provider: None) -> Iterator[Terraform]:
 
 @pytest.fixture(scope="module")
 def applied(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Return the state of a site with the services `APPLIED`, which is applied once in a session."""
+    """Return the state of a site with the services `mocked_site.APPLIED`, which is applied once in a session."""
     with shared(tmp_path_factory, "applied-site") as folder:
         file = folder / "state.json"
         if not file.exists():
             site = MockedSite(request.getfixturevalue("mocked"), folder)
-            (state,) = site.run(Step(site.services(APPLIED), default="echo"))
+            (state,) = site.run(Step(site.applied(), default="echo"))
             file.write_text(json.dumps(state))
         return json.loads(file.read_text())
 

@@ -15,13 +15,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mark_infra.aws.platforms import PLATFORMS
+from mark_infra.deploy.boots import image_parameter
+
 if TYPE_CHECKING:
     from tests.terraform.conftest import Terraform  # which imports this file
 
 ACCOUNT, REGION = "123456789012", "eu-west-1"
 LONG = "a-service-with-a-name-that-is-much_longer.than-what-most-take-{:03}"
-# The services of the fixture `applied`: one has the controller's name, two have names that differ at the end.
+# The services of the fixture `applied`: one has the controller's name, `echo` has types of two platforms, two have
+# names that differ at the end, and the function of the last one is an image.
 APPLIED = ("controller", "echo", LONG.format(1), LONG.format(3))
+IMAGE_URI = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/mark/mark/image@sha256:{'0' * 64}"
 _WHERE = f"{REGION}:{ACCOUNT}"
 _ELB = f"arn:aws:elasticloadbalancing:{_WHERE}"
 # The provider checks that its inputs look like ARNs. These are as long as real ones, because lengths are tested.
@@ -81,6 +86,20 @@ class MockedSite:
             }
             for name in names
         }
+
+    def more(self, platform: str, disk_gb: int) -> dict[str, Any]:
+        """Return the variables of a further platform: packages, image parameter and disk."""
+        parameter = image_parameter(PLATFORMS[platform])
+        wheels = self._file(f"{platform}.tar")
+        return {platform: {"wheels": wheels, "image_parameter": parameter, "disk_gb": disk_gb}}
+
+    def applied(self) -> dict[str, dict[str, Any]]:
+        """Return the services `APPLIED`."""
+        gpu = self.more("x86_64-gpu", 91)
+        gpu["x86_64-gpu"] |= {"boot_timeout_s": 900, "image_id": "ami-0000000000000gpu0"}
+        services = self.services(APPLIED, {"echo": {"platform": "x86_64", "more_platforms": gpu}})
+        services[APPLIED[-1]]["function"] |= {"zip": None, "image_uri": IMAGE_URI, "architecture": "arm64"}
+        return services
 
     def pipelines(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
         """Return pipelines for the stages that are among the services."""

@@ -6,6 +6,7 @@ It takes five minutes for three applies and as many waits for load balancers, so
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mark_infra.aws.site import load_site
@@ -19,7 +20,7 @@ from mark_infra.deploy.target import DeployTarget
 from tests.infra.conftest import REGION, MotoServer
 from tests.infra.deploy.docker_stand_in import docker_stand_in
 from tests.terraform.conftest import Terraform
-from tests.terraform.mocked_site import MockedSite, Step, resources
+from tests.terraform.mocked_site import APPLIED, IMAGE_URI, resources
 from tests.terraform.test_site import PROFILE as X86_PROFILE
 from tests.terraform.test_site import SERVICE, asked_at, aws, check_nothing_is_left, moto, no_packages  # noqa: F401
 
@@ -103,14 +104,10 @@ def test_a_function_that_no_zip_holds_is_deployed(
 
 
 @pytest.mark.slow
-def test_a_sites_image_is_no_artifact_in_its_bucket(mocked: Terraform, tmp_path: Path) -> None:
-    site = MockedSite(mocked, tmp_path)
-    services = site.services(["zip", "image"])
-    uri = f"123456789012.dkr.ecr.eu-west-1.amazonaws.com/mark/mark/image@sha256:{'0' * 64}"
-    services["image"]["function"] |= {"zip": None, "image_uri": uri, "architecture": "arm64"}
-    (state,) = site.run(Step(services))
-    keys = [one["key"] for one in resources(state, "aws_s3_object").values() if one["key"].startswith("functions/")]
-    assert len(keys) == 1
-    functions = {one["function_name"]: one for one in resources(state, "aws_lambda_function").values()}
-    assert functions["mark_image-overflow"]["image_uri"] == uri
-    assert functions["mark_zip-overflow"]["package_type"] == "Zip"
+def test_a_sites_image_is_no_artifact_in_its_bucket(applied: dict[str, Any]) -> None:
+    functions = {one["function_name"]: one for one in resources(applied, "aws_lambda_function").values()}
+    packed = {name: (one["package_type"], one["image_uri"]) for name, one in functions.items()}
+    (image,) = (name for name in packed if packed[name] == ("Image", IMAGE_URI))
+    keys = {one["key"] for one in resources(applied, "aws_s3_object").values() if one["key"].startswith("functions/")}
+    assert (len(packed), len(keys)) == (len(APPLIED), len(APPLIED) - 1)
+    assert {packed[name][0] for name in packed if name != image} == {"Zip"}

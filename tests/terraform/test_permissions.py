@@ -166,7 +166,7 @@ def test_rights_reach_what_the_site_really_has(applied: dict[str, Any]) -> None:
     """The resources have the tags and names that the controller's rights require."""
     policy, services = controllers_policy(applied), len(APPLIED)
     for kind, count, action, arn in (
-        ("aws_launch_template", services, "ec2:CreateFleet", f"{EC2}:launch-template/{{id}}"),
+        ("aws_launch_template", services + 1, "ec2:CreateFleet", f"{EC2}:launch-template/{{id}}"),
         ("aws_lb_target_group", 2 * services, "elasticloadbalancing:RegisterTargets", f"{ELB}:targetgroup/{{name}}/1"),
         (
             "aws_lb_listener_rule",

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mark_infra.aws.platforms import PLATFORMS
-from mark_infra.aws.site import TemplateVersion, load_site
-from mark_infra.deploy.boots import image_parameter
+from mark_infra.aws.site import load_site
 
 from tests.terraform.conftest import Terraform
 from tests.terraform.mocked_site import MockedSite, Step, changes, resources
 
-ARM, GPU = (image_parameter(PLATFORMS[name]) for name in ("arm64", "x86_64-gpu"))
 FLEET = 'module.fleet["a"]'
 
 
@@ -24,18 +22,11 @@ def site(mocked: Terraform, tmp_path: Path) -> MockedSite:
     return MockedSite(mocked, tmp_path)
 
 
-def more(folder: Path, platform: str, image_parameter: str, disk_gb: int) -> dict[str, Any]:
-    """Return the variables of a further platform: packages, image parameter and disk."""
-    wheels = folder / f"{platform}.tar"
-    wheels.write_text(platform)
-    return {platform: {"wheels": str(wheels), "image_parameter": image_parameter, "disk_gb": disk_gb}}
-
-
 @pytest.mark.slow
 def test_types_of_another_platform_change_nothing_of_the_others(site: MockedSite, tmp_path: Path) -> None:
     """Only the release changes, because it covers all artifacts of a service; so it is rolled out."""
     first = {"platform": "x86_64"}
-    arm, gpu = more(tmp_path, "arm64", ARM, 8), more(tmp_path, "x86_64-gpu", GPU, 91)
+    arm, gpu = site.more("arm64", 8), site.more("x86_64-gpu", 91)
     alone = site.services(["a", "b"], {"a": first, "b": first})
     beside = site.services(["a", "b"], {"a": first | {"more_platforms": arm | gpu}, "b": first})
     before, joined, after, left = site.run(
@@ -61,32 +52,33 @@ def test_types_of_another_platform_change_nothing_of_the_others(site: MockedSite
 
 
 @pytest.mark.slow
-def test_each_platform_boots_from_its_own(site: MockedSite, tmp_path: Path) -> None:
-    gpu = more(tmp_path, "x86_64-gpu", GPU, 91)
-    gpu["x86_64-gpu"] |= {"boot_timeout_s": 900, "image_id": "ami-0000000000000gpu0"}
-    (state,) = site.run(Step(site.services(["a"], {"a": {"platform": "x86_64", "more_platforms": gpu}})))
-    templates = resources(state, "aws_launch_template")
-    own = {name: templates[f"{FLEET}.aws_launch_template.{name}"] for name in ("this", 'more["x86_64-gpu"]')}
+def test_each_platform_boots_from_its_own(applied: dict[str, Any]) -> None:
+    templates = resources(applied, "aws_launch_template")
+    own = {
+        name: templates[f'module.fleet["echo"].aws_launch_template.{name}'] for name in ("this", 'more["x86_64-gpu"]')
+    }
     disks = {name: one["block_device_mappings"][0]["ebs"][0]["volume_size"] for name, one in own.items()}
     assert disks == {"this": 8, 'more["x86_64-gpu"]': 91}
     images = {name: one["image_id"] for name, one in own.items()}
     assert images == {"this": "ami-0123456789abcdef0", 'more["x86_64-gpu"]': "ami-0000000000000gpu0"}
     scripts = {name: base64.b64decode(one["user_data"]).decode() for name, one in own.items()}
-    assert "fetch 'artifacts/wheels/a'" in scripts["this"]
-    assert "fetch 'artifacts/wheels/a/x86_64-gpu'" in scripts['more["x86_64-gpu"]']
+    assert "fetch 'artifacts/wheels/echo'" in scripts["this"]
+    assert "fetch 'artifacts/wheels/echo/x86_64-gpu'" in scripts['more["x86_64-gpu"]']
     assert "\nmost_s=840\n" in scripts['more["x86_64-gpu"]']
-    policy = json.loads(resources(state, "aws_iam_role_policy")["module.controller.aws_iam_role_policy.this"]["policy"])
+    rights = resources(applied, "aws_iam_role_policy")["module.controller.aws_iam_role_policy.this"]
+    policy = json.loads(rights["policy"])
     allowed = next(one["Resource"] for one in policy["Statement"] if one["Sid"] == "LaunchWith")
     assert {arn.rpartition("/")[2] for arn in allowed if ":image/" in arn} == set(images.values())
-    assert told(state, tmp_path)["platforms"]["a"] == {
-        name: TemplateVersion("lt-0123456789abcdef0", "1") for name in ("x86_64", "x86_64-gpu")
-    }
+    site_file = resources(applied, "aws_s3_object")['module.controller.aws_s3_object.boot["site.toml"]']["content"]
+    platforms = tomllib.loads(site_file)["services"]["echo"]["platforms"]
+    same = {"launch_template": "lt-0123456789abcdef0", "version": "1"}
+    assert platforms == {"x86_64": same, "x86_64-gpu": same}
 
 
 @pytest.mark.acceptance
 def test_what_no_type_boots_from_is_not_told(site: MockedSite, tmp_path: Path) -> None:
     """The types of the first platform are gone. Its template stays, so that a release can be rolled back to it."""
-    arm = more(tmp_path, "arm64", ARM, 8)
+    arm = site.more("arm64", 8)
     described = [{"platform": platform, "more_platforms": arm} for platform in ("x86_64", None)]
     one, other = (site.services(["a"], {"a": one}) for one in described)
     _, state, plan = site.run(Step(one), Step(other), Step(one, apply=False))
