@@ -204,6 +204,8 @@ def _json(text: str, path: Path) -> Export | None:
 def _document(whole: Mapping[str, Any], path: Path) -> Export | None:
     """Read an answer in one object."""
     refuse_part(whole, path)
+    if whole.keys() >= {"apiVersion", "kind", "items"}:
+        raise BadInput("a list of objects of Kubernetes holds no requests", f"{path} kind", str(whole["kind"])[:60])
     if whole.keys() >= _VICTORIA:
         return _nested([whole], path, _PROMETHEUS, "1 series")
     for read in (_prometheus, _cloudwatch_statistics, _insights, _columnwise):
@@ -289,6 +291,10 @@ def _of_one(found: Export, series: Points) -> Export:
     meanings = {names["count"]: Meaning(Kind.UNCLEAR)} if "count" in names and name and said.counts else {}
     columns = {names[key]: values for key, values in found.columns.items()}
     meanings |= {key: Meaning(Kind.UNCLEAR) for key in columns if _may_be_sum(key, columns)}
+    if (
+        said.unit is not None and names.get("total") in columns
+    ):  # of Azure: a rate, or its sum over the minutes of a row
+        meanings[names["total"]] = Meaning(Kind.UNCLEAR)
     return replace(found, columns=columns, meanings=meanings, stated=list(series.stated.items()))
 
 
@@ -406,6 +412,7 @@ def _columnwise(whole: object, path: Path) -> Export | None:
         raise BadInput(f"{len(tables)} tables in one document: ask for one series", str(path), names[:60])
     for held in tables[0].around if tables else ():
         refuse_part(held, path)
+        refuse_fewer(held, len(next(iter(tables[0].columns.values()))), tables[0].columns, path)
     return Export(tables[0].columns, "JSON", stated=[("unit", tables[0].unit)]) if tables else None
 
 

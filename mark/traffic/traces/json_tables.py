@@ -45,6 +45,10 @@ def _table(held: Mapping[str, object]) -> JsonTable | None:
     schema, data = held.get("schema"), held.get("data")
     if isinstance(schema, dict) and isinstance(data, dict):
         return _of_values(schema.get("fields"), data.get("values"))
+    if held.keys() == {"columns", "index", "data"}:  # of pandas
+        of_index = zip(_listed(held["index"]), map(_listed, _listed(data)), strict=False)
+        whole = [[one, *row] for one, row in of_index]
+        held = {"columns": ["column 1", *_listed(held["columns"])], "data": whole}
     for head in _HEADS:
         fields = held.get(head)
         names = _names(fields)

@@ -23,12 +23,13 @@ _REQUEST = rb'"[A-Z]{3,12} [^"\n]*HTTP/\d(?:\.\d)?"'
 _STATUS = rb" \d{3}\b"
 _VERB = rb"\b(?:GET|POST|PUT|DELETE|HEAD|OPTIONS|PATCH) +\"?"
 _TARGET = rb"/[^ \"\n]*+"  # an absolute address may be a call to another server
-# A request and its status: in quotes; without a protocol; of Gin, status first; of Squid.
+# A request and its status: in quotes; without a protocol; of Gin, status first; of Squid; of Chi.
 _STATUSES = (
     _REQUEST + rb" (\d{3})\b",
     _VERB + _TARGET + rb"\"?(?: HTTP/[\d.]+)?\"? ([1-5]\d\d)\b",
     rb"\| *([1-5]\d\d) *\|[^\n]*" + _VERB + rb"/",
     rb"\b[A-Z_]+/([1-5]\d\d) \d+ [A-Z]+ https?://",
+    _REQUEST + rb" from [^ \n]+ - (\d{3})\b",
 )
 _ANSWERED = rb"(?:" + rb"|".join(_STATUSES).replace(rb"(\d", rb"(?:\d").replace(rb"([1", rb"(?:[1") + rb")"
 # Up to a bracket that opens a time: brackets of prefixes are skipped.

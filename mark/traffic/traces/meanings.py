@@ -130,7 +130,9 @@ _SCALES = (
 )
 # Unclear whether it scales the numbers or the unit.
 _FACTOR = re.compile(
-    r"[x\u00d7*]\s?(?:10+|1?[km])\b|/\s?1?k\b|(?<![\w.])1[,. ]?000(?!\w)|(?<!\w)1e\d+\b|\b1\s?:\s?10+\b|[\u03b4\u2206]"
+    r"(?<![a-z\d])1k(?![a-z\d])"
+    r"|[x\u00d7*]\s?(?:10+|1?[km])\b"
+    r"|(?<![\w.])1[,. ]?000(?!\w)|(?<!\w)1e\d+\b|\b1\s?:\s?10+\b|[\u03b4\u2206]"
 )
 # Functions of Graphite and Kibana that make other numbers, or a statistic of the numbers of some time.
 _CHANGED = re.compile(
@@ -148,7 +150,7 @@ _CALLS = re.compile(r"\b(rate|irate|increase|count_over_time)\s*\((?=.*\[)")
 _OF_NO_RANGE = re.compile(r"\b(?:rate|irate|increase)\s*\(", re.IGNORECASE)  # another language than Prometheus'
 _NEW_RELIC = re.compile(r"rate\(\s*(count|sum)\(([^()]*)\)\s*,\s*(\d+)?\s*(second|minute|hour)s?\s*\)", re.IGNORECASE)
 _OTHER_CALLS = re.compile(
-    r"(?i)\b(avg|mean|max|min|median|quantile|stddev|stdvar|histogram_quantile|percentile|\w+_over_time|absent|time)"
+    r"(?i)\b(avg|mean|max|min|median|quantile|stddev|stdvar|histogram_quantile|percentile|\w+_over_time|absent|time|topk|bottomk)"
     r"\s*(?:\(|\b(?:by|without)\b)"
 )
 _WINDOWED = re.compile(r"\w+\s*\([^()]*\[\s*(?:\d+(?:ms|[smhdwy])|\$)")  # a query function over a time window
@@ -159,16 +161,17 @@ _WINDOW = re.compile(r"(\d+)(ms|s|m|h|d)")
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _RATE_OF = {"s": "per-second", "m": "per-minute", "h": "per-hour"}
 _TIMES_60 = re.compile(r"\*\s*60\s*$")
-_OPERATOR = re.compile(r"[-+*/]\s*\(|\)\s*[-+*/]|\s[-+*/]\s|[*/]\s*(?:\d+(?:\.\d+)?\b|\$)|/\s*period\b")
+_OPERATOR = re.compile(r"\boffset\s+-?\d|[-+*/]\s*\(|\)\s*[-+*/]|\s[-+*/]\s|[*/]\s*(?:\d+(?:\.\d+)?\b|\$)|/\s*period\b")
 _BRACES = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\"[^\"]*\"|\$\w+")
 _SELECTOR = re.compile(r"\{[^}]*\}")
 _LINES = re.compile(r"\}\s*([|!][^\[]*)\[")  # the pipeline of a query of Loki, which may select lines of a log
 _FILTER = re.compile(r"[|!][=~]|\|\s*(?!__error)\w+\s*[=!<>]")
 _NOT = re.compile(r"![=~]\s*(?:\"[^\"]*\"|`[^`]*`)")
+_BOTH_ENDS = "istio_requests_total"  # both proxies of a request count it, unless `reporter` selects one
 _AS = re.compile(r"\.as_(rate|count)\(\)")  # Datadog's queries
 _SIGN = re.compile(r"[-+*/]\s*[\w(]")
 _ROLLUP = re.compile(
-    r"\.rollup\(\W*(?!sum\b)[a-z]|\b(?:ewma|median|moving|autosmooth|anomalies|forecast|outliers)\w*\("
+    r"\.rollup\(\W*(?!sum\b)[a-z]|\b(?:ewma|median|moving|autosmooth|anomalies|forecast|outliers|top|bottom)\w*\("
 )
 _RECORDED = re.compile(r"^(?:\w+:)?([a-zA-Z_]\w*):i?rate\d+[smhd]$")  # Prometheus' names of recording rules
 _DATADOG = re.compile(r"[a-z_0-9]*\(?\s*(?:sum|count):[\w.]+\{")
@@ -219,6 +222,8 @@ def meaning_of(name: str) -> Meaning:
         if re.search(scale, _BRACES.sub("", name)) is not None:
             name, times = re.sub(scale, "", name), factor
     found = _of_name(name)
+    if _BOTH_ENDS in name and "reporter" not in name:
+        return Meaning(Kind.UNCLEAR)
     errors, part = (any(map(selects, _SELECTOR.findall(name))) for selects in (_OF_ERRORS.search, _selects_part))
     if (errors or part) and found.kind not in (Kind.MEASURE, Kind.STATISTIC, Kind.ERRORS, Kind.UNCLEAR):
         return replace(found, kind=Kind.ERRORS if errors else Kind.PART)
@@ -260,7 +265,7 @@ def has_own_name(one: str, other: str) -> bool:
 
 
 def _of_name(name: str) -> Meaning:
-    if (of_all := COUNTERS.get(_BRACES.sub("", name).strip())) is not None:
+    if (of_all := COUNTERS.get(_BRACES.sub("", name).strip("/ "))) is not None:
         return Meaning(Kind.REQUESTS if of_all else Kind.UNKNOWN, may_count=of_all)
     if (call := _CALLS.search(name)) is not None:
         return _of_query(name, call[1].lower())

@@ -111,8 +111,11 @@ RATE_WORDS = {
     **dict.fromkeys(("rps", "qps", "tps", "reqps", "ps", "hz", "persec"), "per-second"),
     **dict.fromkeys(("rpm", "qpm", "tpm", "reqpm", "permin"), "per-minute"),
 }
-# Counters of servers, and whether they count all requests; Triton's inferences are the inputs of batches.
-COUNTERS = {"nv_inference_request_success": True, "vllm:request_success_total": True, "nv_inference_count": False}
+# Counters of servers, and whether they count all requests. Triton and Vertex AI count the inputs of batches.
+COUNTERS = {
+    **dict.fromkeys(("nv_inference_request_success", "vllm:request_success_total"), True),
+    **dict.fromkeys(("nv_inference_count", "prediction_count"), False),
+}
 ANSWERED = frozenset(["served", "answered", "completed", "processed", "handled", "executed", "finished"])
 _FURTHER = (FURTHER, ROMANCE, GERMAN)
 FOREIGN = frozenset(word for table in _FURTHER for word in table[Role.THING].split())

@@ -107,6 +107,7 @@ def frame(vals: Sequence[float], *, unit: str = "", legend: str = "") -> dict[st
 
 LIFE = range(12, 28)  # rows of a pod that was launched and ended
 ISO_ROWS = [[at(i, "%Y-%m-%dT%H:%M:%SZ"), n] for i, n in enumerate(COUNTS)]
+AZURE = [{"timeStamp": at(5 * i, "%Y-%m-%dT%H:%M:%SZ"), "total": n} for i, n in enumerate(COUNTS)]
 ROUNDED = [f"{(5e6 + sum(COUNTS[:i])) / 1e6:.2f} Mil" for i in range(N)]
 LOCUST = "Timestamp,User Count,Type,Name,Requests/s,Failures/s,50%,Total Request Count,Total Failure Count"
 GERMAN, FRENCH = ("Mai", "Juni", "Juli", "August", "Sept.", "Okt."), ("juin", "juil.", "ao\u00fbt")
@@ -169,6 +170,10 @@ READ: dict[str, tuple[str | bytes, float]] = {
     "rates of quarters": (
         "quarter,rps\n2025-Q1,1.5\n2025-Q2,2.5\n2025-Q3,3.5\n",
         86_400 * (90 * 1.5 + 91 * 2.5 + 92 * 3.5),
+    ),
+    "pandas, orient split": (
+        json.dumps({"columns": ["requests"], "index": [at(i) for i in range(N)], "data": [[n] for n in COUNTS]}),
+        SUM,
     ),
     "years": ("year,requests\n2023,400\n2024,300\n2025,500\n", 1200),
     "ids of base64, of a path, or a number with commas": (
@@ -701,6 +706,18 @@ REFUSED: dict[str, tuple[str, str]] = {
         + "".join(f"2026-05-{i + 1:02},{COUNTS[i]}\n" for i in range(30)),
         "are these rows longer",
     ),
+    "ClickHouse's rows of a LIMIT": (
+        json.dumps({"meta": [{"name": "t"}, {"name": "count()"}], "data": ISO_ROWS, "rows_before_limit_at_least": 900}),
+        "is more than the 40 rows here",
+    ),
+    "Azure's totals of a rate": (
+        json.dumps({"value": [{"name": {"value": "RequestsPerMinute"}, "timeseries": [{"data": AZURE}]}]}),
+        "`count_unit`",
+    ),
+    "events of Kubernetes": (
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": [{"t": at(i), "count": 3 + i % 5} for i in range(N)]}),
+        "holds no requests",
+    ),
     "years of cars": ("user,year\na,2019\nb,2017\nc,2021\n", "no column holds times"),
     "an error's lines in Splunk's export": (
         table('"_raw","_time"', lambda i: f'"upstream timed out, request: ""GET / HTTP/1.1""",{T0 + 7 * i + i % 3}'),
@@ -1135,8 +1152,8 @@ NAMES: dict[str, float | str] = {
     '"sum:web.hits{service:x,http.status_code:200}.as_count()"': "only a part",
     '"sum:web.hits{service:x,http.status_code:503}.as_count()"': "only errors",
     '"sum:web.hits{env:test,name:public-alb,port:443}.as_count()"': 1.0,
-    '"rate(istio_requests_total{destination_workload=""batch-scorer""}[1m])"': 60.0,
-    '"rate(istio_requests_total{destination_service_name=""batch-scorer""}[1m])"': 60.0,
+    '"rate(istio_requests_total{reporter=""destination"",destination_workload=""batch-scorer""}[1m])"': 60.0,
+    '"rate(istio_requests_total{reporter=""destination"",destination_service_name=""batch-scorer""}[1m])"': 60.0,
     '"sum(count_over_time({app=""x""} |= ""POST"" [1m]))"': "a part of them",
     '"sum(count_over_time({app=""x""} != ""timeout"" [1m]))"': "a part of them",
     '"sum(count_over_time({app=""x""} |= ""error"" [1m]))"': "only errors",
@@ -1233,6 +1250,13 @@ NAMES: dict[str, float | str] = {
     "rate(container_network_receive_packets_total[5m])": "summary",
     "rate(disk_orders_total[1m])": "summary",
     "rate(orders_total[1m])": "which column",
+    "prediction_count": "which column",
+    "aiplatform.googleapis.com/prediction/online/prediction_count": "which column",
+    "\"top(sum:web.hits{*} by {service}.as_count(),1,'max','desc')\"": "summary",
+    '"topk(1, rate(http_requests_total[1m]))"': "summary",
+    "rate(http_requests_total[1m]) offset 1d": "count_unit",
+    "sum(rate(istio_requests_total[1m]))": "count_unit",
+    "requests_1k": "count_unit",
     "rate(cache_hits_total[1m])": "only a part",
     "rate(envoy_cluster_upstream_rq_retry[1m])": "which column",
     "rate(envoy_cluster_upstream_rq_total[1m])": 60.0,

@@ -135,6 +135,7 @@ FORMATS: dict[str, Callable[[int], str]] = {
     "docker compose": lambda k: "web-1  | " + combined(k),
     "comma milliseconds": lambda k: combined(k).replace(" +0000]", ",123 +0000]"),
     "Flask": flask,
+    "Chi": lambda k: clock(T0 + k, '%Y/%m/%d %T "POST http://a.example/p HTTP/1.1" from 10.0.0.1:4 - 200 12B in 3ms\n'),
     "Flask, coloured": lambda k: flask(k).replace('"POST', '"\x1b[33mPOST').replace('1.1"', '1.1\x1b[0m"'),
     "HAProxy": haproxy,
     "classic ELB": classic,
