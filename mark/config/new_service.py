@@ -87,7 +87,9 @@ def new_service_of(
         },
     )
     first = text.split("\n", 1)[0]
-    text = text.replace(first, f"# {name}: {found} as measured in {'its registry' if registered else profile_file}.", 1)
+    text = text.replace(
+        first, f"# {name}: {found} as measured {'for the registry' if registered else f'in {profile_file}'}.", 1
+    )
     return _with_spot(text.replace('"c7i.xlarge"', json.dumps(types[0])))
 
 

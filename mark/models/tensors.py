@@ -147,7 +147,9 @@ def fitted(value: Any, spec: TensorSpec) -> Any:
         shape.append(len(inner))
         inner = inner[0] if inner else []
     if not spec.fits(shape[1:]):
-        raise BadCall(f"input '{spec.name}': an item is of shape {shape[1:]}, not {list(spec.shape)}")
+        shape += [len(inner)] if type(inner) is list and inner else []
+        several = "; send several items as `instances`" if spec.fits(shape[2:]) else ""
+        raise BadCall(f"input '{spec.name}': an item is of shape {shape[1:]}, not {list(spec.shape)}{several}")
     return from_json([value], spec.datatype, shape, size_of(shape, spec.name), spec.name)[0]
 
 

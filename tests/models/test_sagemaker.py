@@ -322,6 +322,13 @@ def test_a_number_that_becomes_infinite_is_refused(content_type: str, body: byte
     assert error(reply) == "input 'x': data does not fit FP32: 1e+39 at 0"
 
 
+def test_list_of_items_is_not_one_item() -> None:
+    row = Echo([mark.TensorSpec("x", "FP32", (3,))])
+    said = "input 'x': an item is of shape [2, 3], not [3]; send several items as `instances`"
+    assert error(one(row, sagemaker(b"[[1, 2, 3], [4, 5, 6]]"))) == said
+    assert error(one(row, sagemaker(b"[1, 2]"))) == "input 'x': an item is of shape [2], not [3]"
+
+
 @pytest.mark.parametrize(
     ("result", "said"),
     [

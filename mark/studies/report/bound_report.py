@@ -70,7 +70,8 @@ def _gap_words(bound: Bound) -> list[str]:
         return []
     return [
         f"A plan of whole instances that knows every arrival costs {usd(bound.feasible_usd)}, "
-        f"{percent(bound.feasible_usd / bound.usd - 1.0)} more. The bound cannot be above this plan."
+        f"{percent(bound.feasible_usd / bound.usd - 1.0)} more. The least "
+        "possible bill lies between the bound and this plan."
     ]
 
 

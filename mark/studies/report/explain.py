@@ -343,8 +343,8 @@ def _batching(explained: Explanation) -> list[str]:
         alike.setdefault(batches, []).append(name)
     return [
         f"{listed(names)} {'takes' if len(names) == 1 else 'take'} up to {b.n_batch} requests at once and "
-        f"{'waits' if len(names) == 1 else 'wait'} {b.w_batch_ms:.0f} ms for them (the paper's window: "
-        f"{b.paper_w_batch_ms:.0f} ms)."
+        f"{'waits' if len(names) == 1 else 'wait'} {b.w_batch_ms:.0f} ms for them; by the MArk "
+        f"paper's rule: {b.paper_w_batch_ms:.0f} ms."
         for b, names in alike.items()
     ]
 

@@ -73,7 +73,7 @@ def test_the_window_stands_beside_the_one_of_the_paper() -> None:
     assert set(shown.batches) == {P2}
     batches = shown.batches[P2]
     assert (batches.n_batch, batches.w_batch_ms, round(batches.paper_w_batch_ms)) == (8, 0.0, 200)
-    assert "the paper's window: 200 ms" in words(shown)
+    assert "by the MArk paper's rule: 200 ms" in words(shown)
 
 
 def test_where_functions_are_too_slow_the_late_ones_are_told() -> None:
