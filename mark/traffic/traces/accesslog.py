@@ -57,7 +57,7 @@ _LEAST_BEFORE = 10
 _MOST_BEFORE = 100  # lines of start-up before a file's first request
 _MOST_KEPT = 2_000_000  # requests kept in memory; more are read from their sorted file
 _MOST_NAMED = 5
-_FIELD = re.compile(r'(?:^|\s)([A-Za-z_][\w.]*)[=:]"?(\d[\d.]*)"?(?=\s|$)')  # of logfmt and LTSV
+_FIELD = re.compile(r'(?:^|\s)([A-Za-z_][\w.]*)[=:]"?([^\s"]+)"?(?=\s|$)')  # of logfmt and LTSV
 _FIRST_LINES = 20  # that may hold comments on the file
 _LONGEST_LINE = 1 << 14  # bytes of a request
 _REPEATED = re.compile(rb"message repeated (\d+) times: \[")  # by rsyslog

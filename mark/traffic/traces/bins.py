@@ -168,7 +168,9 @@ def _widths(starts: FloatArray, counts: FloatArray | None, least: float, where: 
         if counts is not None:
             short = np.median(counts[:-1][~long])
             more = float(np.median(counts[begin:last]) / short) if short > 0.0 else np.inf
-            if few and not factor / 2.0 < more < np.inf and months_of(starts[begin : last + 1]) is None:
+            # Equal gaps one behind the other, or from a month to the next, are rather rows of weeks or months.
+            alone = end - begin == 1 and months_of(starts[begin : last + 1]) is None
+            if alone and not factor / 2.0 < more < np.inf:
                 continue
             if few or not factor / 2.0 < more < factor * 2.0:
                 apart = step_shown(float(steps[begin]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -305,5 +306,6 @@ def _seconds(value: str, key: str) -> list[float]:
     return [number * factor for factor in factors] if plain_numbers([value]) is not None else []
 
 
+@lru_cache(maxsize=4096)  # a column's name is asked for each of its cells
 def _plain(text: str) -> str:
     return re.sub(r"[^a-z0-9]", "", text.lower())

@@ -718,6 +718,11 @@ REFUSED: dict[str, tuple[str, str]] = {
         json.dumps({"apiVersion": "v1", "kind": "List", "items": [{"t": at(i), "count": 3 + i % 5} for i in range(N)]}),
         "holds no requests",
     ),
+    "weeks of small counts before days": (
+        "date,requests\n2026-04-06,900\n2026-04-13,950\n2026-04-20,940\n"
+        + "".join(f"2026-04-{i + 21:02},{COUNTS[i]}\n" for i in range(10)),
+        "are these rows longer",
+    ),
     "years of cars": ("user,year\na,2019\nb,2017\nc,2021\n", "no column holds times"),
     "an error's lines in Splunk's export": (
         table('"_raw","_time"', lambda i: f'"upstream timed out, request: ""GET / HTTP/1.1""",{T0 + 7 * i + i % 3}'),

@@ -322,7 +322,16 @@ REFUSED = {
             "".join(f"{clock(T0 + k, '%Y-%m-%dT%TZ')} method=POST path=/p status=200 {field}\n" for k in range(50)),
             "a line stands for several requests: .*`scale`",
         )
-        for field in ("batch_size=4", "sample_rate=0.1", "bs=4", "requests=12", "count=3", "n=2", "suppressed=12")
+        for field in (
+            "batch_size=4",
+            "sample_rate=0.1",
+            "bs=4",
+            "requests=12",
+            "count=3",
+            "n=2",
+            "suppressed=12",
+            "ids=r1,r2",
+        )
     },
     "a W3C log of a sample": (
         "#Remark: 1 in 10 requests\n" + W3C + "".join(map(iis, range(50))),
