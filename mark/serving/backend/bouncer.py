@@ -405,9 +405,10 @@ class Bouncer:
     ) -> Stranded:
         """Note that a worker is down, with its batch or (None) idle. `back_s` is when it should be up again.
 
-        Until then the worker counts as busy, later as gone. With no worker left, a request is admitted if a restarted
-        worker can be in time. The batch's requests are tried once more, at the head of the queue. One of them may have
-        ended the worker, so each goes alone if time allows, and otherwise as few as possible share a batch.
+        Until then the worker counts as busy, and a late one is assumed to take as long again. With no worker left, a
+        request is admitted if a restarted worker can be in time. The batch's requests are tried once more, at the head
+        of the queue. One of them may have ended the worker, so each goes alone if time allows, and otherwise as few as
+        possible share a batch.
 
         Lost and queued requests that can no longer be answered in time are returned by the rule of admission: to
         functions if there are any. Without functions a lost request fails, and a request that has not been tried yet

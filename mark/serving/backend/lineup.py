@@ -89,14 +89,14 @@ class Lineup:
         """Return when a worker is free for the batch behind all closed ones; keep all workers' times in `free_s`."""
         free = [batch.free_s(now_s) for batch in self.running]
         free += [now_s] * self.idle
-        back = [back_s for back_s in self.back_s if back_s >= now_s]
-        free += back
+        # A late worker is assumed to take as long again: one that never comes soon is too late for any request.
+        free += [max(back_s, 2.0 * now_s - back_s) for back_s in self.back_s]
         if not free:
             free.append(NEVER_S)
         heapify(free)
         # The times are valid until a worker overruns its running batch, even if another batch is behind that; with an
         # idle worker they are valid only now.
-        self.settled_s = -NEVER_S if self.idle else min([b.end_s for b in self.running] + back, default=NEVER_S)
+        self.settled_s = -NEVER_S if self.idle else min([b.end_s for b in self.running] + self.back_s, default=NEVER_S)
         if len(free) == 1:
             free[0] += self._backlog_s
         elif len(self.closed) <= _DEEP:

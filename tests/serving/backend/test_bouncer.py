@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import heapq
+import random
+from collections import deque
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -573,9 +575,10 @@ def test_functions_take_over_while_no_worker_is_left() -> None:
     # Back at 1.5, one second each: the lost one is first and makes it by 2.5; the others would need 3.5 and 4.5.
     assert (ids(overflow), failed) == (["b", "c"], [])
     assert bouncer.offer(request(0.5), 0.5) == INSTANCE
-    assert bouncer.offer(request(2.0), 2.0) == FUNCTION  # it is not back though it should be
-    assert bouncer.reason == bouncer_module.NO_WORKER
-    assert bouncer.retry_after_s(2.0) == 60.0
+    assert bouncer.offer(request(2.0), 2.0) == FUNCTION  # late by 0.5 s: two requests from 2.5 on, and then this one
+    assert bouncer.reason == bouncer_module.OVERLOADED
+    assert bouncer.retry_after_s(2.0) == pytest.approx(0.5)
+    assert bouncer.retry_after_s(40.0) == pytest.approx(38.5 + 2.0 + 1.0 - 3.0)
     bouncer.worker_up(2.5)
     assert ids(started(bouncer, 2.5).requests) == ["a"]
     with pytest.raises(IllegalTransition):
@@ -595,6 +598,47 @@ def test_without_functions_accepted_requests_wait_for_the_restart() -> None:
     overflow, failed = bouncer.worker_down(31.0, NEVER_S, last)
     assert (overflow, ids(failed)) == ([], ["b", "c"])  # no worker will come: no request is left waiting
     assert bouncer.queued == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_poison_costs_only_its_own_answer_in_any_order(seed: int) -> None:
+    """16 clients ask 64 times, and request 50 ends its worker. Workers start again later than they are expected to."""
+    draws = random.Random(seed)
+    bouncer = Bouncer(FixedTimes([0.0, *(0.02 + 0.001 * n for n in range(16))]), rt_max_s=20.0, workers=2)
+    unasked, answered = deque(range(64)), 0
+    refused: list[str] = []
+    busy: dict[int, deque[Batch]] = {}
+    idle, down, now_s = [0, 1], set[int](), 0.0
+
+    while answered + len(refused) < 64:
+        while idle and (batch := bouncer.next_batch(now_s)) is not None:
+            busy[idle.pop()] = deque([batch])
+        while (ahead := bouncer.next_ahead(now_s)) is not None:
+            next(has for has in busy.values() if has[0] is ahead[0]).append(ahead[1])
+        now_s += draws.choice((0.001, 0.02, 0.06))
+        asks = [-1] if unasked and 64 - len(unasked) - answered - len(refused) < 16 else []
+        who = draws.choice([*asks * 4, *busy, *down])
+        if who < 0:
+            number = str(unasked.popleft())
+            if bouncer.offer(request(now_s, now_s + 20.0, id=number), now_s) != INSTANCE:
+                refused.append(number)
+        elif who in down:
+            down.remove(who)
+            idle.append(who)
+            bouncer.worker_up(now_s)
+        elif "50" in ids(busy[who][0].requests):
+            down.add(who)
+            overflow, failed = bouncer.worker_down(now_s, now_s + 0.01, busy.pop(who)[0])
+            assert not overflow
+            refused += ids(failed)
+        else:
+            batch = busy[who].popleft()
+            bouncer.finished(batch, now_s)
+            answered += len(batch.requests)
+            if not busy[who]:
+                del busy[who]
+                idle.append(who)
+    assert refused == ["50"]
 
 
 def test_a_batch_ahead_survives_the_loss_of_the_one_before() -> None:
