@@ -117,17 +117,26 @@ def log_file(path: Path, reading: LogReading) -> LogFile | None:
 
 def _refuse_sample(log: LogFile, first: bytes) -> None:
     """Raise BadInput if a comment, a first line that is no request, or a field says that requests stand for others."""
-    for number, (line, is_request) in enumerate(zip(first.split(b"\n"), log.are_requests(first), strict=False), 1):
+    lines = list(zip(first.split(b"\n"), log.are_requests(first), strict=False))
+    # A field that is 0 in some request counts something within a request, as `queries=0` of a database.
+    within = {key for line, is_request in lines if is_request for key, value in _fields(line) if value == "0"}
+    for number, (line, is_request) in enumerate(lines, 1):
         if not is_request and (number == 1 or line.startswith((b"#", b";", b"//"))) and says_sample(shown(line)):
             what = "the requests are a sample: `log_filter` line=* counts its lines, and `scale` more"
             raise BadInput(what, f"{log.path} line {number}", shown(line)[:80])
-        fields = (
-            _FIELD.findall(line.decode("utf-8", "replace")) if is_request and isinstance(log.lines, TextLog) else ()
+        fields = _fields(line) if is_request and isinstance(log.lines, TextLog) else []
+        several = (
+            f"{key}={value}"
+            for key, value in fields
+            if sample_of(key, value) or (key not in within and _counts(key, value))
         )
-        several = (f"{key}={value}" for key, value in fields if sample_of(key, value) or _counts(key, value))
         if (odd := next(several, None)) is not None:
             what = "a line stands for several requests: `log_filter` line=* counts the lines, and `scale` more"
             raise BadInput(what, f"{log.path} line {number}", odd)
+
+
+def _fields(line: bytes) -> list[tuple[str, str]]:
+    return _FIELD.findall(line.decode("utf-8", "replace"))
 
 
 def _counts(key: str, value: str) -> bool:

@@ -128,6 +128,9 @@ def cloudfront(k: int) -> str:
 
 
 FORMATS: dict[str, Callable[[int], str]] = {
+    "logfmt with the queries of a database": lambda k: (
+        f"time={clock(T0 + k, '%Y-%m-%dT%TZ')} method=GET path=/ status=200 queries={k % 9}\n"
+    ),
     "ALB": lambda k: alb_line(float(k)),
     "combined": combined,
     "virtual hosts": lambda k: "example.com:80 " + combined(k),
