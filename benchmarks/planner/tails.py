@@ -20,8 +20,10 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from mark.domain.errors import Infeasible
+from mark.domain.time import DAY_S
 from mark.planning.policies.names import BEST_FIXED
 from mark.simulation.request import RunRequest
 from mark.studies.compare import compare
@@ -63,11 +65,12 @@ def write_service(
     slo_ms: float,
     attainment: float,
     function: str,
+    more: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
 ) -> str:
     """Write a service file and its profile, and return its path.
 
     `times` are the milliseconds of a single request, its p99 over the mean, and the share of it that each further
-    request of a batch adds. `types` has the factor of each type.
+    request of a batch adds. `types` has the factor of each type. `more` are further keys by section.
     """
     mean_ms, tail, per_item = times
     rows = ["model,instance,batch,latency_ms,p99_ms,cold_ms,basis"]
@@ -77,12 +80,19 @@ def write_service(
             rows.append(f"m,{instance},{batch},{latency_ms:g},{tail * latency_ms:g},,assumed")
     rows.append(f"m,lambda:1024,1,{(0.5 if function == 'in time' else 1.5) * slo_ms:g},,400,assumed")
     (folder / "profile.csv").write_text("\n".join(rows) + "\n")
+    sections: dict[str, dict[str, object]] = {
+        "service": {"name": "drawn", "model": "m", "slo_ms": slo_ms, "slo_attainment": attainment},
+        "fleet": {"catalog": "aws-2026", "instances": list(types)},
+        "overflow": {"function": "none" if function == "none" else "lambda:1024"},
+    }
+    sections["service"]["profile"] = "profile.csv"
+    lines = []
+    for name in {**sections, **more}:
+        lines.append(f"[{name}]")
+        keys = {**sections.get(name, {}), **more.get(name, {})}
+        lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in keys.items()]
     path = folder / "service.toml"
-    path.write_text(
-        f'[service]\nname = "drawn"\nmodel = "m"\nslo_ms = {slo_ms:g}\nslo_attainment = {attainment}\n'
-        f'profile = "profile.csv"\n[fleet]\ncatalog = "aws-2026"\ninstances = {json.dumps(list(types))}\n'
-        f'[overflow]\nfunction = "{"none" if function == "none" else "lambda:1024"}"\n'
-    )
+    path.write_text("\n".join(lines) + "\n")
     return str(path)
 
 
@@ -98,16 +108,18 @@ def judged(case: Mapping[str, object], hours: float, seed: int) -> dict[str, obj
 
 
 def beside_best_fixed(
-    trace: str, service: str, attainment: float, hours: float, seed: int, dearest: float
+    trace: str, service: str, attainment: float, hours: float, seed: int, dearest: float, past_s: float = DAY_S
 ) -> dict[str, object]:
-    """Return the shares of `mark` and the best fixed fleet after a day of history, the ratio of the bills, the verdict.
+    """Return the shares of `mark` and the best fixed fleet after `past_s` of history, the ratio of the bills, the
+    verdict.
 
-    The case counts if that fleet keeps 0.2 points more than promised. `mark` is dear above `dearest` times its dollars.
+    The case counts if that fleet keeps 0.2 points more than promised, or all requests. `mark` is dear above `dearest`
+    times its dollars.
     """
     request = RunRequest(
         trace=trace,
         service=service,
-        start_s=86_400.0,
+        start_s=past_s,
         duration_s=hours * 3600.0,
         with_bound=False,
         seed=seed,
@@ -123,7 +135,7 @@ def beside_best_fixed(
     # Leave out the balancer and the controller, because services share them.
     ratio = (run.bill.total - run.bill.other) / (fixed.bill.total - fixed.bill.other)
     verdict = "not asked"
-    if fixed_kept >= attainment + MARGIN:
+    if fixed_kept >= min(1.0, attainment + MARGIN):
         verdict = "missed" if kept < attainment else "dear" if ratio > dearest else "kept"
     return {
         "mark": round(100.0 * kept, 3),
