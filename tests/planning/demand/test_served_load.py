@@ -18,6 +18,7 @@ from mark.planning.demand.served_load import (
     BelievedLoad,
     Lateness,
     believed_demand,
+    cheapest_lasting,
     longest_wait_s,
     overflow_rps,
     overflow_slope,
@@ -262,6 +263,16 @@ def test_chance_in_a_counted_share_adds_no_fleets() -> None:
     late = 0.02 + np.array([0.0, 2e-4, 3e-4, 1e-4, 2e-4, 1e-4, -9e-4])[:, None]
     saved = served_load(forecast(2.0), counted(late, np.array(0.0)))
     assert saved.spacing_rps == 4.0
+
+
+@pytest.mark.parametrize(("latency_ms", "reference"), [(18.0, "small"), (10.0, "large")])
+def test_a_small_type_that_is_nearly_as_cheap_is_the_reference(latency_ms: float, reference: str) -> None:
+    """A request/s on the large one costs 0.9 or 0.5 times as much as on the small one."""
+    of = resolved(sold("small", 0.2), sold("large", 1.0), latencies_ms={"small": 100.0, "large": latency_ms})
+    assert of.offers[cheapest_lasting(of, range(2))].instance == "large"
+    shares = counted(np.array(0.0), np.array(0.0)).shares
+    scattered = replace(of, candidates=tuple(replace(one, late_shares=shares) for one in of.candidates))
+    assert of.offers[cheapest_lasting(scattered, range(2))].instance == reference
 
 
 def test_the_slowest_offer_says_how_long_a_request_may_wait() -> None:
