@@ -123,6 +123,11 @@ class Offer:
         """Whether it is a burstable that goes on at full speed, at a price, when its CPU credits are spent."""
         return self.credits is not None and self.credits.surplus_usd_per_vcpu_hour is not None
 
+    @property
+    def always_full(self) -> bool:
+        """Whether it stays at full speed however long it is busy: all but burstables in standard mode."""
+        return self.credits is None or self.unlimited
+
     def usd_per_hour_at(self, busy: float) -> float:
         """Return the $/h, surplus credits included, if its vCPUs are busy for this share of the time."""
         if self.credits is None or self.credits.surplus_usd_per_vcpu_hour is None:

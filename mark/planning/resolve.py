@@ -131,7 +131,7 @@ def buyable(resolved: ResolvedService) -> tuple[int, ...]:
     Burstables in standard mode, otherwise standbys, are among them only if there are no others.
     """
     order = sorted(range(len(resolved.offers)), key=lambda i: resolved.offers[i].name)
-    steady = tuple(i for i in order if resolved.offers[i].credits is None or resolved.offers[i].unlimited)
+    steady = tuple(i for i in order if resolved.offers[i].always_full)
     return steady or tuple(order)
 
 

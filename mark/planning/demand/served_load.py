@@ -205,10 +205,10 @@ def lateness_of(resolved: ResolvedService, offers: Sequence[int]) -> Lateness:
 
 
 def cheapest_lasting(resolved: ResolvedService, offers: Sequence[int]) -> int:
-    """Return the cheapest of `offers` per request/s, by index, among those that are never taken back, if there are any.
+    """Return the index of the cheapest offer per request/s that can run for hours (`lasting`).
 
-    If late shares were counted for all, it is the smallest of those that are nearly as cheap: between whole instances
-    of the reference late shares are interpolated, so a fleet of small ones would seem late beside a large reference.
+    If late shares were counted for all offers, return the smallest one that is nearly as cheap. Late shares are
+    interpolated between whole instances of it, so a large one would overstate those of a fleet of small instances.
     """
     found = lasting(resolved, offers)
     usd_per_request = {i: resolved.offers[i].usd_per_hour_at(1.0) / resolved.candidates[i].capacity_rps for i in found}
@@ -508,9 +508,9 @@ def served_load(forecast: Forecast, lateness: Lateness, steps: int = HORIZON) ->
 def _served_by_count(believed: BelievedLoad, shares: LateShares, unit_rps: float) -> ServedLoad:
     """Tabulate whole instances of the reference type, while more help; a level is several if there are many."""
     demand, weights = believed.demand(believed.mean_rps.shape[1])
-    # Count up to the fleet that serves all but the requests that are late by their service times alone: where functions
-    # answer in time, next to nothing is late on the smallest. A counted share is uncertain, and no fleet reaches the
-    # lowest of many.
+    # Count up to the fleet where only long service times make requests late. Calls count as not served, because a
+    # function in time would make the smallest fleet look sufficient. Allow for the error of counted shares, because the
+    # least of many is too low by chance.
     unserved = shares.unserved
     more = max(_NEARLY_NONE, _UNCERTAIN * shares.error(unserved.least_late))
     most = unserved.least_instances(float(demand.max()), unserved.least_late + more) or 1

@@ -107,10 +107,9 @@ def neutral_usd(resolved: ResolvedService, offers: tuple[int, ...]) -> float:
 
 
 def lasting(resolved: ResolvedService, offers: Sequence[int]) -> list[int]:
-    """Return those of `offers`, by index, that are never taken back; all if there are none."""
-    taken_back = (Market.SPOT, Market.BURSTABLE)
-    found = [i for i in offers if resolved.offers[i].unlimited or resolved.offers[i].market not in taken_back]
-    return found or list(offers)
+    """Return the indices of the offers that can run for hours at full speed; without any, return all of them."""
+    sold = resolved.offers
+    return [i for i in offers if sold[i].market is not Market.SPOT and sold[i].always_full] or list(offers)
 
 
 def shed_usd(resolved: ResolvedService, miss_usd: float) -> float:

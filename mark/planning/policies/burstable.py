@@ -79,11 +79,10 @@ def life_s(offer: Offer) -> float:
 def surplus_usd_per_hour(
     offers: Sequence[Offer], candidates: Sequence[Candidate], load_rps: float, instances: FloatArray
 ) -> FloatArray:
-    """Return the $/h of surplus credits of an instance of each offer if `instances` (offers,) of its kind, made whole,
-    share a load: (offers,).
+    """Return the $/h of surplus credits of an instance of each offer if `instances` of it share a load: (offers,).
 
-    Each request counts as a batch of its own, so that it takes at least as much of a vCPU as it will. Credits that were
-    earned before are not counted.
+    `instances` (offers,) is rounded up. Each request counts as a batch of its own, which overstates the busy time.
+    Credits that were earned before are left out.
     """
     found = np.zeros(len(offers))
     for i, (offer, candidate) in enumerate(zip(offers, candidates, strict=True)):
@@ -100,7 +99,7 @@ def carrier(resolved: ResolvedService) -> int | None:
     request.
     """
     offers, candidates = resolved.offers, resolved.candidates
-    steady = [i for i in buyable(resolved) if offers[i].credits is None or offers[i].unlimited]
+    steady = [i for i in buyable(resolved) if offers[i].always_full]
     if not steady or any(offer.market is Market.SPOT for offer in offers):
         return None
     usd_per_request = min(offers[i].usd_per_hour_at(1.0) / 3600.0 / candidates[i].capacity_rps for i in steady)
@@ -109,9 +108,7 @@ def carrier(resolved: ResolvedService) -> int | None:
         per_s = usd_per_request * candidates[i].capacity_rps - offers[i].usd_per_s
         return per_s * life_s(offers[i]) - boot_usd(offers[i])
 
-    able = [
-        i for i, offer in enumerate(offers) if offer.credits is not None and not offer.unlimited and saved_usd(i) > 0.0
-    ]
+    able = [i for i, offer in enumerate(offers) if not offer.always_full and saved_usd(i) > 0.0]
     return min(able, key=lambda i: (-saved_usd(i), offers[i].name), default=None)
 
 

@@ -191,7 +191,7 @@ class ExpectedCostPolicy:
                 if counts @ usable_rps >= better.count * usable_rps[better.offer] * (1.0 - 1e-9):
                     notes = (*notes, self._held(better))
                     why = f"{better.count} {self._offers[better.offer].name} throughout would have cost less"
-        # Committed instances cost nothing more, and the program ends those that the forecast does not need.
+        # Keep committed instances, because they are paid for anyway. The program keeps only those that it needs.
         committed = np.maximum(counts, np.where(terms.buyable, self._committed, 0))
         if self._allowed(committed):
             counts = committed
@@ -229,8 +229,7 @@ class ExpectedCostPolicy:
     def _fixed_fleets(self) -> FixedFleets:
         service = self._resolved.service
         usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])
-        steady = [offer.credits is None or offer.unlimited for offer in self._offers]
-        lasting = np.array([offer.market is not Market.SPOT for offer in self._offers]) & np.array(steady)
+        lasting = np.array([offer.market is not Market.SPOT and offer.always_full for offer in self._offers])
         # 1e-9: a budget of exactly three instances must hold three.
         affordable = np.minimum(np.floor(service.max_usd_per_hour / usd_per_hour + 1e-9), service.max_instances)
         on_demand = np.array([offer.market is Market.ON_DEMAND for offer in self._offers])
