@@ -218,7 +218,8 @@ def test_unlimited_burstables_are_bought_where_surplus_credits_leave_them_cheape
 
 def test_unlimited_burstables_do_not_stand_by() -> None:
     """They carry load, and a plan that counted a resumed one twice would end it."""
-    of = resolved(t3(0.05), sold("spot", 0.03, Market.SPOT, "a"), latencies_ms={"t3": 100.0, "spot": 20.0})
+    spot = replace(sold("spot", 0.03, Market.SPOT, "a"), interruptions_per_hour=1.0)
+    of = resolved(t3(0.05), spot, latencies_ms={"t3": 100.0, "spot": 20.0})
     assert set(buyable(of)) == {0, 1}
     plan, _ = ExpectedCostPolicy("mark", of).plan(
         PlanningContext(0.0, of, Fleet(()), forecast(100.0, 0.05), first=True), None
